@@ -1,0 +1,78 @@
+#pragma once
+// One pair: a prompt decoded by both arms, step by step, in lock-step. Nothing is kept but the ids: what a step shows is
+// handed to an observer, so that memory does not grow with the number of steps.
+//
+// The two clocks share all steps up to and including the flip. After it the forced clock goes on feeding OFF with ON's
+// tokens, and the free clock lets OFF go on with its own; a pair that wants both decodes OFF twice from there on.
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kvdiv/base/enums.h"
+#include "kvdiv/base/text.h"
+#include "kvdiv/model/decoder.h"
+
+namespace kvdiv {
+
+/// Chooses a token from FP64 logits [V] at a step; the same function (and the same uniform) for both arms.
+using Chooser = std::function<TokenId(std::span<const double> logits, std::int64_t step)>;
+
+struct PairRequest {
+  std::span<const TokenId> prompt;
+  std::int64_t max_new_tokens = 0;
+  std::vector<TokenId> eos_ids;  ///< empty: never ends early
+  Clock clock = Clock::both;
+  Chooser choose;
+  std::int64_t prefill_chunk = 0;  ///< ON's prefill, 0: whole
+  bool record_activations = false;
+};
+
+/// What a step shows. The spans are valid during the call only.
+struct StepView {
+  Clock clock = Clock::both;
+  std::int64_t step = 0;
+  bool same_prefix = true;
+  std::span<const double> logits_on, logits_off;
+  TokenId token_on = 0, token_off = 0;  ///< −1 where the logits are not finite
+};
+using StepObserver = std::function<void(const StepView&)>;
+
+enum class Finish { eos, length, nonfinite };
+template <>
+struct EnumNames<Finish> {
+  static constexpr std::string_view what = "finish";
+  static constexpr std::array<std::pair<Finish, std::string_view>, 3> values{
+      {{Finish::eos, "eos"}, {Finish::length, "length"}, {Finish::nonfinite, "nonfinite"}}};
+};
+
+/// Where a pair stopped because logits were not finite.
+struct NonfiniteStop {
+  Arm arm = Arm::on;
+  std::int64_t step = 0;
+  std::int64_t layer = 0;  ///< first one whose output is not finite: 0 embeddings, 1…L blocks, L+1 final norm, L+2 logits
+  double max_abs_before = 0.0;  ///< largest |activation| of the layers before it
+};
+
+struct TokenCount {
+  std::int64_t expected = 0;  ///< what the arm must compute: ON prompt + steps − 1 rows, OFF the whole prefix each step
+  std::int64_t computed = 0;  ///< what its stepper sent through the decoder
+};
+
+struct PairOutcome {
+  std::vector<TokenId> tokens_on;
+  /// OFF's own tokens; under the forced clock alone, what OFF chose at each step after ON's prefix.
+  std::vector<TokenId> tokens_off;
+  Finish finish_on = Finish::length, finish_off = Finish::length;
+  std::optional<std::int64_t> flip_index;  ///< first same-prefix step at which the arms chose different tokens
+  std::optional<NonfiniteStop> nonfinite;
+  TokenCount n_tokens_on, n_tokens_off;
+  double seconds_on = 0.0, seconds_off = 0.0;
+  std::int64_t n_steps_on = 0, n_steps_off = 0;  ///< logits computed by each arm
+  std::vector<double> max_abs_activation;        ///< per layer, both arms; empty unless asked for
+};
+
+PairOutcome decode_pair(const Decoder& decoder, const PairRequest& request, const StepObserver& observe);
+
+}  // namespace kvdiv

@@ -1,0 +1,79 @@
+#pragma once
+// The Stepper seam: logits for a prefix that grows by one token. ON keeps keys and values, OFF keeps nothing but the ids.
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kvdiv/model/decoder.h"
+
+namespace kvdiv {
+
+class Stepper {
+ public:
+  Stepper() = default;
+  Stepper(const Stepper&) = delete;
+  Stepper& operator=(const Stepper&) = delete;
+  virtual ~Stepper() = default;
+
+  /// Starts a new sequence: logits [V] after the prompt (step 0).
+  virtual at::Tensor prefill(std::span<const TokenId> prompt) = 0;
+  /// Feeds one token back: logits [V] after it.
+  virtual at::Tensor step(TokenId token) = 0;
+  /// Computes the last call again, seen by `tap`; the state afterwards is as before. For diagnosis.
+  virtual at::Tensor repeat_last(Tap& tap) = 0;
+
+  /// Rows (tokens) sent through the decoder since construction, repeats for diagnosis left out.
+  std::int64_t n_tokens_computed() const { return n_tokens_computed_; }
+  /// Seconds spent in forward calls, and calls made.
+  double seconds() const { return seconds_; }
+  std::int64_t n_calls() const { return n_calls_; }
+
+  void set_tap(Tap* tap) { tap_ = tap; }
+
+ protected:
+  at::Tensor timed_forward(const Decoder& decoder, std::span<const TokenId> tokens, KvCache* cache);
+
+ private:
+  Tap* tap_ = nullptr;
+  std::int64_t n_tokens_computed_ = 0, n_calls_ = 0;
+  double seconds_ = 0.0;
+};
+
+/// ON: prefill once (whole, or in chunks of `prefill_chunk` tokens if that is positive), then one row a step against the
+/// cache. The position of a token is the cache's length, never a counter of its own.
+class CachedStepper final : public Stepper {
+ public:
+  CachedStepper(const Decoder& decoder, std::int64_t capacity, std::int64_t prefill_chunk = 0);
+  at::Tensor prefill(std::span<const TokenId> prompt) override;
+  at::Tensor step(TokenId token) override;
+  at::Tensor repeat_last(Tap& tap) override;
+  KvCache& cache() { return cache_; }
+
+ private:
+  at::Tensor feed(std::span<const TokenId> tokens);
+
+  const Decoder& decoder_;
+  KvCache cache_;
+  std::int64_t prefill_chunk_;
+  std::vector<TokenId> last_;
+};
+
+/// OFF: the whole prefix, every step.
+class FullStepper final : public Stepper {
+ public:
+  explicit FullStepper(const Decoder& decoder) : decoder_(decoder) {}
+  at::Tensor prefill(std::span<const TokenId> prompt) override;
+  at::Tensor step(TokenId token) override;
+  at::Tensor repeat_last(Tap& tap) override;
+  /// Starts from a prefix without computing anything: the next step() computes prefix and token.
+  void set_prefix(std::span<const TokenId> prefix) { prefix_.assign(prefix.begin(), prefix.end()); }
+  const std::vector<TokenId>& prefix() const { return prefix_; }
+
+ private:
+  const Decoder& decoder_;
+  std::vector<TokenId> prefix_;
+};
+
+}  // namespace kvdiv

@@ -1,0 +1,64 @@
+#pragma once
+// The Experiment seam: a params struct with a field list, and one function (context, params) → result. An experiment gets
+// everything that touches files through the context, and writes none itself.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvdiv/base/error.h"
+#include "kvdiv/base/json.h"
+#include "kvdiv/base/progress.h"
+#include "kvdiv/base/records.h"
+#include "kvdiv/base/warnings.h"
+#include "kvdiv/model/config.h"
+#include "kvdiv/model/weights.h"
+
+namespace kvdiv {
+
+struct PromptItem {
+  std::string id;
+  std::string sha256;              ///< of the ids
+  std::int64_t index = 0;          ///< row in its source: the counter of the sampling uniforms
+  std::vector<TokenId> ids;
+  std::optional<std::string> gold; ///< canonical number of the reference solution
+};
+
+/// Takes records in order; `commit` ends a pair: what came before is durable afterwards.
+class RecordSink {
+ public:
+  RecordSink() = default;
+  RecordSink(const RecordSink&) = delete;
+  RecordSink& operator=(const RecordSink&) = delete;
+  virtual ~RecordSink() = default;
+  virtual void add(const StepRecord& record) = 0;
+  virtual void add(const PairRecord& record) = 0;
+  virtual void commit() = 0;
+  /// Called when a condition is complete, with the result so far: the report on disk follows the run.
+  virtual void checkpoint(const struct ExperimentResult& so_far) = 0;
+};
+
+struct Context {
+  const ModelConfig& config;
+  std::span<const PromptItem> prompts;
+  /// Loads the checkpoint in a dtype for a backend; called once a (dtype, backend).
+  std::function<LoadedModel(DType, const std::string& backend, const std::string& attention)> load;
+  /// Text of generated ids; empty function without a tokenizer.
+  std::function<std::string(std::span<const TokenId>)> detokenize;
+  RecordSink& sink;
+  Warnings& warnings;
+  Progress& progress;
+};
+
+struct ExperimentResult {
+  Json controls = Json::object();
+  Json conditions = Json::array();
+  Json verdict;          ///< {kind, sentence}
+  Json extra = Json::object();  ///< further top-level keys of the report (cast counts, FP64 check)
+  bool complete = false;
+};
+
+}  // namespace kvdiv

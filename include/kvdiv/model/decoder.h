@@ -1,0 +1,57 @@
+#pragma once
+// The one decoder of the three architectures. What differs is in Traits; what sums is in Ops; what looks is a Tap.
+//
+// Shape legend: B batch (always 1), T positions of this call, S positions attended, C hidden size, F intermediate size,
+// H query heads, G key/value heads, R = H/G, D head size, V vocabulary, N rows of a weight, K its columns.
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvdiv/base/enums.h"
+#include "kvdiv/base/text.h"
+#include "kvdiv/model/cache.h"
+#include "kvdiv/model/config.h"
+#include "kvdiv/numerics/ops.h"
+#include "kvdiv/numerics/tap.h"
+
+namespace kvdiv {
+
+/// A parameter by the checkpoint's name. `tensor` refers to the module's own member.
+struct NamedWeight {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  at::Tensor* tensor;
+};
+
+class Decoder {
+ public:
+  /// Without weights: model/weights.h puts them in. Throws Error{usage} if the backend cannot express the model.
+  Decoder(const ModelConfig& config, DType dtype, std::shared_ptr<const Ops> ops);
+  ~Decoder();
+  Decoder(Decoder&&) noexcept;
+  Decoder& operator=(Decoder&&) noexcept;
+
+  const ModelConfig& config() const;
+  DType dtype() const;
+
+  /// Every parameter, under the name that a checkpoint gives it. A tied head has none of its own.
+  std::vector<NamedWeight> weights();
+
+  /// Logits [V] of the last position, in the compute dtype. Position numbers start at `cache ? cache->length() : 0`. With
+  /// a cache its keys and values come before the new ones and the T new positions are appended; without one `tokens` is
+  /// the whole prefix. `tap` may be null.
+  at::Tensor forward(std::span<const TokenId> tokens, KvCache* cache, Tap* tap = nullptr) const;
+
+  /// Moves every weight to memory at another alignment (same values): a control, see Decoder tests.
+  void realign_weights(std::int64_t offset_bytes);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvdiv

@@ -1,0 +1,32 @@
+#pragma once
+// Rotary position embedding, "rotate half" form, with the reference's own sequence of operations: angles in FP32 (in double
+// for float64), cosine and sine rounded once to the compute dtype.
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "kvdiv/base/enums.h"
+#include "kvdiv/model/config.h"
+
+namespace kvdiv {
+
+struct RotaryTable {
+  at::Tensor cos_11TD, sin_11TD;  ///< compute dtype
+};
+
+class Rotary {
+ public:
+  Rotary(const ModelConfig& config, DType dtype);
+  /// For positions first … first + n − 1. Computed anew for each call in this shape: a vectorised cosine may give other
+  /// bits at another place of a longer array, and the reference has it in this shape.
+  RotaryTable at_positions(std::int64_t first, std::int64_t n) const;
+
+ private:
+  at::Tensor inverse_frequencies_;  ///< [D/2], FP32 or double
+  c10::ScalarType compute_;
+};
+
+/// x·cos + rotate_half(x)·sin, x of shape [B,H,T,D].
+at::Tensor rotate(const at::Tensor& x_BHTD, const RotaryTable& table);
+
+}  // namespace kvdiv

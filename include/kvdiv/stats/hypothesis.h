@@ -1,0 +1,90 @@
+#pragma once
+// Tests of hypotheses and their adjustment for being many. Degenerate input gives null and a reason, no NaN, no throw.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvdiv/base/fields.h"
+
+namespace kvdiv {
+
+struct TestResult {
+  std::string test;                       ///< "mcnemar"
+  std::string variant;                    ///< which of its forms: "exact", "mid-p", "chi2-continuity"
+  std::optional<double> statistic;        ///< what it is depends on the variant; see there
+  std::optional<double> df;               ///< degrees of freedom; null where the null distribution has none
+  std::optional<double> p;                ///< two-sided, 0 … 1 (0 only below 1e-308)
+  std::optional<double> p_adjusted;       ///< within `family`; null until adjust_family
+  std::optional<std::string> adjustment;  ///< "benjamini-hochberg (m = 9)"
+  std::optional<std::string> family;      ///< which tests were adjusted together: "conditions"
+  std::int64_t n = 0;                     ///< observations (pairs)
+  std::optional<double> effect;           ///< size, in the unit that the test's own description gives
+  std::optional<std::string> reason;      ///< why something above is null
+};
+
+template <class V>
+void describe_fields(V& v, TestResult& t) {
+  v.field("test", t.test);
+  v.field("variant", t.variant);
+  v.field("statistic", t.statistic);
+  v.field("df", t.df);
+  v.field("p", t.p);
+  v.field("p_adjusted", t.p_adjusted);
+  v.field("adjustment", t.adjustment);
+  v.field("family", t.family);
+  v.field("n", t.n);
+  v.field("effect", t.effect);
+  v.field("reason", t.reason);
+}
+
+struct McNemarResult {
+  std::int64_t b = 0;  ///< pairs right with the cache ON only
+  std::int64_t c = 0;  ///< pairs right with the cache OFF only
+  TestResult exact, mid_p, chi2;
+};
+
+template <class V>
+void describe_fields(V& v, McNemarResult& m) {
+  v.field("b", m.b);
+  v.field("c", m.c);
+  v.field("exact", m.exact);
+  v.field("mid_p", m.mid_p);
+  v.field("chi2", m.chi2);
+}
+
+/// McNemar's test of paired right/wrong answers: b and c as above, n pairs in all (b + c ≤ n). The three forms share n
+/// and effect = (b − c)/n, the difference of the accuracies, ON − OFF, a fraction of 1. Pairs are taken as independent:
+/// several seeds of one prompt are not, and make p too small (the bootstrap by prompt does not have that fault).
+/// - exact: statistic min(b, c), p = min(1, 2 P(X ≤ min(b, c))), X binomial(b + c, ½); p = 1 if b + c = 0.
+/// - mid_p: exact p minus P(X = b); 1 − ½ P(X = b) if b = c (Fagerland, Lydersen & Laake, 2013); 1 if b + c = 0.
+/// - chi2: statistic max(0, |b − c| − 1)²/(b + c), 1 degree of freedom (Edwards' correction); null if b + c = 0.
+/// Negative counts, or b + c > n, give nulls with a reason.
+McNemarResult mcnemar(std::int64_t b, std::int64_t c, std::int64_t n);
+
+enum class Adjustment { bonferroni, holm, benjamini_hochberg };
+template <>
+struct EnumNames<Adjustment> {
+  static constexpr std::string_view what = "adjustment";
+  static constexpr std::array<std::pair<Adjustment, std::string_view>, 3> values{
+      {{Adjustment::bonferroni, "bonferroni"},
+       {Adjustment::holm, "holm"},
+       {Adjustment::benjamini_hochberg, "benjamini-hochberg"}}};
+};
+
+struct AdjustedP {
+  std::vector<std::optional<double>> p;  ///< in the order given, capped at 1; null where the input was left out
+  std::int64_t m = 0;                    ///< p-values that took part
+};
+
+/// Adjusts p-values for m tests, m being those that are numbers in [0, 1]: null, NaN and anything else is left out and
+/// stays null. With p₍₁₎ ≤ … ≤ p₍ₘ₎: Bonferroni m p; Holm (1979) max over j ≤ i of (m − j + 1) p₍ⱼ₎; Benjamini–Hochberg
+/// (1995) min over j ≥ i of m p₍ⱼ₎/j. The last gives runs of equal values; that is the procedure, not a defect.
+AdjustedP adjust(std::span<const std::optional<double>> p, Adjustment method);
+
+/// Adjusts the tests' p in place: p_adjusted, adjustment (with m) and family are set on each. No null pointers.
+void adjust_family(std::span<TestResult* const> tests, Adjustment method, std::string_view family);
+
+}  // namespace kvdiv

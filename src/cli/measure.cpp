@@ -1,0 +1,155 @@
+#include "measure.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "kvdiv/base/error.h"
+#include "kvdiv/base/interrupt.h"
+#include "kvdiv/model/memory.h"
+#include "kvdiv/numerics/switches.h"
+#include "kvdiv/numerics/torch_info.h"
+#include "kvdiv/report/environment.h"
+#include "kvdiv/report/render.h"
+#include "kvdiv/report/result_directory.h"
+#include "terminal.h"
+
+namespace kvdiv {
+namespace {
+
+/// Records go to the directory as they come; the report follows condition by condition.
+class DirectorySink final : public RecordSink {
+ public:
+  using WriteReport = std::function<void(const ExperimentResult&)>;
+  DirectorySink(ResultDirectory& directory, WriteReport write) : directory_(directory), write_(std::move(write)) {}
+  void add(const StepRecord& record) override { directory_.append("step", record); }
+  void add(const PairRecord& record) override { directory_.append("pair", record); }
+  void commit() override { directory_.commit(); }
+  void checkpoint(const ExperimentResult& so_far) override { write_(so_far); }
+
+ private:
+  ResultDirectory& directory_;
+  WriteReport write_;
+};
+
+Json describe_model(const Session& s) {
+  const ModelConfig& c = s.config;
+  return {{"name", s.model.name},
+          {"path", s.model.path.string()},
+          {"architecture", c.architecture},
+          {"traits", to_json_value(c.traits)},
+          {"sizes", to_json_value(c.sizes)},
+          {"rope_theta", c.rope_theta},
+          {"rms_norm_eps", c.rms_norm_eps},
+          {"eos_ids", c.eos_ids},
+          {"n_params", c.n_params()},
+          {"weights_sha256", s.checkpoint.weights_sha256()},
+          {"dtypes_on_disk", s.checkpoint.dtypes_on_disk()},
+          {"declared_dtype", c.declared_dtype.empty() ? Json(nullptr) : Json(c.declared_dtype)},
+          {"cast", nullptr}};
+}
+
+Json describe_numerics(const MeasurePlan& plan) {
+  Json out;
+  Json dtypes = Json::array();
+  for (const DType d : plan.dtypes) dtypes.push_back(name_of(d));
+  out["dtypes"] = std::move(dtypes);
+  out["attention"] = plan.attention;
+  out["cache_dtype"] = "compute dtype";
+  out["softmax_dtype"] = "float32 (float64 in a float64 run)";
+  out["metrics_dtype"] = "float64";
+  out.update(read_numerics());
+  return out;
+}
+
+Json describe_data(const Session& s) {
+  std::int64_t n_bos = 0;
+  if (s.tokenizer && s.tokenizer->bos_id())
+    for (const PromptItem& p : s.prompts) n_bos += p.ids.front() == *s.tokenizer->bos_id();
+  return {{"source", s.prompt_set.source},
+          {"sha256", s.prompt_set.sha256},
+          {"n_prompts", s.prompts.size()},
+          {"n_prompts_with_bos", s.tokenizer ? Json(n_bos) : Json(nullptr)},
+          {"indices", s.prompt_set.indices}};
+}
+
+Json start_report(const Invocation& invocation, const MeasurePlan& plan, const Session& s) {
+  Json r;
+  r["schema"] = "kvdiv/report/1";
+  r["complete"] = false;
+  r["created_utc"] = utc_stamp();
+  r["argv"] = invocation.argv;
+  r["tool"] = describe_tool(libtorch_version());
+  r["environment"] = describe_environment(s.n_threads);
+  r["numerics"] = describe_numerics(plan);
+  r["model"] = describe_model(s);
+  r["data"] = describe_data(s);
+  r["experiment"] = {{"name", plan.experiment}, {"params", plan.params}};
+  return r;
+}
+
+void put_result(Json& report, const ExperimentResult& result, const Warnings& warnings, double seconds) {
+  report["controls"] = result.controls;
+  report["conditions"] = result.conditions;
+  report["verdict"] = result.verdict;
+  report["warnings"] = to_json_value(warnings.all());
+  Json extra = result.extra;
+  if (extra.contains("cast")) {
+    report["model"]["cast"] = extra["cast"];
+    extra.erase("cast");
+  }
+  report.update(extra);
+  report["timing"] = {{"total_s", seconds}, {"peak_rss_bytes", peak_rss_bytes()}};
+  report["complete"] = result.complete;
+}
+
+std::string default_output(const MeasurePlan& plan, const Session& s) {
+  std::string name = s.model.name;
+  while (name.ends_with('/')) name.pop_back();
+  name = name.substr(name.find_last_of('/') + 1);
+  return fmt::format("results/{}-{}-{}", plan.experiment, name, utc_stamp_compact());
+}
+
+int exit_code(const ExperimentResult& result) {
+  if (!result.complete) return static_cast<int>(ErrorKind::interrupted);
+  const bool is_invalid = result.verdict.value("kind", "") == "invalid";
+  return is_invalid ? static_cast<int>(ErrorKind::invalid_measurement) : 0;
+}
+
+}  // namespace
+
+int measure(const Invocation& invocation, const MeasurePlan& plan, Session& session,
+            const std::function<ExperimentResult(Context&)>& body) {
+  const auto output = take<OutputParams>(invocation);
+  session.require_room(plan.max_new_tokens);
+  for (const DType dtype : plan.dtypes) require_memory(session.config, dtype, session.longest_prompt() + plan.max_new_tokens);
+  NumericSwitches switches;
+  switches.n_threads = session.n_threads;
+  const NumericGuard guard(switches);
+  ResultDirectory directory(output.output.value_or(default_output(plan, session)), output.overwrite);
+  TerminalProgress progress(output.quiet ? Verbosity::quiet : output.verbose ? Verbosity::verbose : Verbosity::normal);
+  progress.note(fmt::format("{}: {}, {} prompts, {} thread{} → {}", plan.experiment, session.model.name, session.prompts.size(),
+                            session.n_threads, session.n_threads == 1 ? "" : "s", directory.path().string()));
+  const auto start = std::chrono::steady_clock::now();
+  Json report = start_report(invocation, plan, session);
+  const auto write = [&](const ExperimentResult& result) {
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    put_result(report, result, session.warnings, seconds);
+    directory.write_report(report);
+  };
+  write({});
+  DirectorySink sink(directory, write);
+  Context context{session.config, session.prompts,
+                  [&](DType d, const std::string& backend, const std::string& attention) { return session.load(d, backend, attention); },
+                  {}, sink, session.warnings, progress};
+  if (session.tokenizer) context.detokenize = [&](std::span<const TokenId> ids) { return session.detokenize(ids); };
+  const ExperimentResult result = body(context);
+  write(result);
+  const std::string text = output.json ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : render_text(report);
+  fmt::print("{}", text);
+  if (!result.complete) fmt::print(stderr, "kvdiv: interrupted; what was finished is in {}\n", directory.path().string());
+  return exit_code(result);
+}
+
+}  // namespace kvdiv

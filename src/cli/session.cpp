@@ -1,0 +1,99 @@
+#include "session.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "kvdiv/base/error.h"
+#include "kvdiv/model/weights.h"
+#include "kvdiv/stats/answers.h"
+
+namespace kvdiv {
+namespace {
+
+/// Below this a second thread costs more at its barriers than it saves.
+constexpr std::int64_t kSmallModelParameters = 20'000'000;
+constexpr const char* kDefaultModel = "toy-llama";
+
+int choose_threads(const ModelParams& params, const ModelConfig& config) {
+  if (params.threads) {
+    if (*params.threads < 1) fail_usage("--threads: {} is less than 1", *params.threads);
+    return *params.threads;
+  }
+  return config.n_params() < kSmallModelParameters ? 1 : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+std::vector<PromptItem> to_items(const PromptSet& set) {
+  std::vector<PromptItem> items;
+  for (std::size_t i = 0; i < set.prompts.size(); ++i) {
+    const Prompt& p = set.prompts[i];
+    items.push_back({p.id, p.sha256, set.indices[i], p.ids, p.solution ? gold_answer(*p.solution) : std::nullopt});
+  }
+  return items;
+}
+
+void warn(Session& s, const ModelParams& params) {
+  if (!params.model) s.warnings.add(WarningCode::default_model, "no --model given: this is toy-llama, a model of 260 thousand parameters");
+  if (!s.tokenizer) s.warnings.add(WarningCode::no_tokenizer, s.model.path.string() + " has no tokenizer.model: prompts come as ids");
+}
+
+}  // namespace
+
+std::unique_ptr<Session> open_session(const ModelParams& model, PromptParams& prompts) {
+  if (model.device == Device::cuda)
+    fail_usage("--device cuda: this build computes on the CPU only; use --device cpu");
+  const DataPaths data = find_data_paths();
+  const ResolvedModel resolved = resolve_model(model.model.value_or(kDefaultModel), data);
+  Warnings warnings;
+  Checkpoint checkpoint = Checkpoint::open(resolved.path);
+  ModelConfig config = parse_model_config(checkpoint.config(), checkpoint.generation_config(),
+                                          checkpoint.config_path().string(), warnings);
+  check_checkpoint(checkpoint, config);
+  auto session = std::make_unique<Session>(Session{data, resolved, std::move(checkpoint), std::move(config),
+                                                   Tokenizer::open(resolved.path), {}, {}, 1, std::move(warnings)});
+  resolve_defaults(prompts);
+  session->prompt_set = load_prompts(prompts, session->tokenizer ? &*session->tokenizer : nullptr, data.data / "gsm8k",
+                                     session->config.sizes.vocab);
+  session->prompts = to_items(session->prompt_set);
+  session->n_threads = choose_threads(model, session->config);
+  warn(*session, model);
+  return session;
+}
+
+void Session::require_room(std::int64_t max_new_tokens) const {
+  for (const PromptItem& p : prompts) {
+    const auto n = static_cast<std::int64_t>(p.ids.size());
+    if (n + max_new_tokens > config.sizes.max_positions)
+      fail_usage("prompt {}: {} tokens and {} new ones exceed the model's {} positions (max_position_embeddings); "
+                 "lower --max-new-tokens or leave this prompt out",
+                 p.id, n, max_new_tokens, config.sizes.max_positions);
+  }
+}
+
+std::int64_t Session::longest_prompt() const {
+  std::size_t longest = 0;
+  for (const PromptItem& p : prompts) longest = std::max(longest, p.ids.size());
+  return static_cast<std::int64_t>(longest);
+}
+
+LoadedModel Session::load(DType dtype, const std::string& backend, const std::string& attention) {
+  return load_model(checkpoint, config, dtype, make_ops(backend, attention), warnings);
+}
+
+std::string Session::detokenize(std::span<const TokenId> ids) const {
+  const std::int64_t n_pieces = tokenizer->vocab_size();
+  const auto is_piece = [&](TokenId id) { return id >= 0 && id < n_pieces; };
+  if (std::all_of(ids.begin(), ids.end(), is_piece)) return tokenizer->decode(ids);
+  std::string out;
+  std::vector<TokenId> run;
+  for (const TokenId id : ids) {
+    if (is_piece(id)) {
+      run.push_back(id);
+      continue;
+    }
+    out += tokenizer->decode(run) + "\xEF\xBF\xBD";
+    run.clear();
+  }
+  return out + tokenizer->decode(run);
+}
+
+}  // namespace kvdiv

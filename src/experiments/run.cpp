@@ -1,0 +1,268 @@
+#include "kvdiv/experiments/run.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "kvdiv/base/interrupt.h"
+#include "kvdiv/decode/pair.h"
+#include "kvdiv/model/memory.h"
+#include "kvdiv/stats/answers.h"
+#include "kvdiv/stats/condition_summary.h"
+#include "kvdiv/stats/metrics.h"
+#include "run_controls.h"
+#include "run_family.h"
+#include "run_setup.h"
+#include "verdict.h"
+
+namespace kvdiv {
+namespace {
+
+constexpr std::int64_t kFp64Steps = 32;
+constexpr std::size_t kFp64Prompts = 2;
+
+struct ArmClock {
+  double seconds = 0.0;
+  std::int64_t n_steps = 0;
+  double rate() const { return seconds > 0.0 ? static_cast<double>(n_steps) / seconds : 0.0; }
+};
+
+class Run {
+ public:
+  Run(Context& context, const RunParams& params) : context_(context), params_(params) {}
+  ExperimentResult execute();
+
+ private:
+  void condition(Decoder& decoder, const Condition& condition);
+  PairOutcome pair(const Decoder& decoder, const Condition& condition, const PromptItem& prompt, std::int64_t seed,
+                   ConditionAccumulator& accumulator);
+  PairRecord pair_record(const Condition& condition, const PromptItem& prompt, std::int64_t seed,
+                         const PairOutcome& outcome) const;
+  void note_outcome(const Condition& condition, const PromptItem& prompt, const PairOutcome& outcome);
+  void finish_condition(const Condition& condition, const ConditionAccumulator& accumulator);
+  void warn_before();
+  std::optional<Fp64Check> fp64_check();
+  void decide_verdict();
+
+  Context& context_;
+  const RunParams& params_;
+  ExperimentResult result_;
+  ControlTally tally_;
+  std::vector<VerdictInput> verdict_inputs_;
+  std::vector<std::optional<McNemarResult>> mcnemar_;  ///< per condition
+  std::vector<std::string> problems_;
+  std::vector<ControlPair> control_pairs_;
+  ArmClock on_, off_;
+  std::vector<double> max_abs_activation_;
+};
+
+void Run::warn_before() {
+  const bool any_greedy = std::any_of(params_.strategy.begin(), params_.strategy.end(),
+                                      [&](Strategy s) { return is_greedy(params_, s); });
+  const auto n_seeds = params_.seed ? static_cast<std::int64_t>(params_.seed->size()) : params_.seeds;
+  if (any_greedy && n_seeds > 1)
+    context_.warnings.add(WarningCode::greedy_seeds_collapsed,
+                          fmt::format("greedy decoding gives the same result for all {} seeds: decoded once", n_seeds));
+  if (context_.prompts.size() < 10)
+    context_.warnings.add(WarningCode::few_prompts,
+                          fmt::format("{} prompts: intervals resample prompts and are too narrow below 10",
+                                      context_.prompts.size()));
+}
+
+ExperimentResult Run::execute() {
+  warn_before();
+  for (const DType dtype : params_.dtype) {
+    for (const std::string& backend : params_.backend) {
+      LoadedModel model = context_.load(dtype, backend, params_.attention);
+      result_.extra["cast"][std::string(name_of(dtype))] = to_json_value(model.cast);
+      for (const Strategy strategy : params_.strategy) {
+        condition(model.decoder, {dtype, backend, strategy});
+        if (interrupted()) return std::move(result_);
+      }
+      if (!control_pairs_.empty())
+        check_alignment(model.decoder, params_, {dtype, backend, params_.strategy.back()}, control_pairs_.front(), tally_);
+    }
+  }
+  adjust_family(result_.conditions, mcnemar_);
+  decide_verdict();
+  result_.complete = true;
+  return std::move(result_);
+}
+
+void Run::condition(Decoder& decoder, const Condition& c) {
+  ConditionAccumulator accumulator(std::string(name_of(c.dtype)), c.backend, std::string(name_of(c.strategy)), params_.clock);
+  const auto seeds = seeds_of(params_, c.strategy);
+  const auto n_total = static_cast<std::int64_t>(context_.prompts.size() * seeds.size());
+  on_ = off_ = {};
+  control_pairs_.clear();
+  max_abs_activation_.clear();
+  context_.progress.stage(c.name());
+  std::int64_t n_done = 0;
+  for (const PromptItem& prompt : context_.prompts) {
+    for (const std::int64_t seed : seeds) {
+      note_outcome(c, prompt, pair(decoder, c, prompt, seed, accumulator));
+      context_.progress.update({++n_done, n_total, on_.rate(), off_.rate()});
+      if (interrupted()) break;
+    }
+    if (interrupted()) break;
+  }
+  context_.progress.end_stage();
+  if (!interrupted()) repeat_pairs(decoder, params_, c, control_pairs_, tally_);
+  finish_condition(c, accumulator);
+}
+
+PairOutcome Run::pair(const Decoder& decoder, const Condition& c, const PromptItem& prompt, std::int64_t seed,
+                      ConditionAccumulator& accumulator) {
+  const PairRequest request = make_request(decoder.config(), params_, c, prompt, seed);
+  StepRecord record;
+  record.pair_id = fmt::format("{}/{}/s{}", c.name(), prompt.id, seed);
+  Fingerprinter fingerprinter;
+  const bool is_control = control_pairs_.size() < kControlPairs;
+  const PairOutcome outcome = decode_pair(decoder, request, [&](const StepView& step) {
+    put_metrics(compare_logits(step.logits_on, step.logits_off), record);
+    record.clock = step.clock;
+    record.step = step.step;
+    record.same_prefix = step.same_prefix;
+    record.token_on = step.token_on;
+    record.token_off = step.token_off;
+    context_.sink.add(record);
+    accumulator.add(record);
+    if (step.step == 0 && !record.bit_equal) tally_.prefill_bit_equal = false;
+    if (is_control) fingerprinter.add(step);
+  });
+  if (is_control) control_pairs_.push_back({&prompt, seed, fingerprinter.take()});
+  const PairRecord done = pair_record(c, prompt, seed, outcome);
+  context_.sink.add(done);
+  context_.sink.commit();
+  accumulator.add(done);
+  return outcome;
+}
+
+PairRecord Run::pair_record(const Condition& c, const PromptItem& prompt, std::int64_t seed,
+                            const PairOutcome& outcome) const {
+  PairRecord r;
+  r.condition = c.name();
+  r.pair_id = fmt::format("{}/{}/s{}", r.condition, prompt.id, seed);
+  r.prompt_id = prompt.id;
+  r.prompt_sha256 = prompt.sha256;
+  r.n_prompt_tokens = static_cast<std::int64_t>(prompt.ids.size());
+  r.seed = seed;
+  r.tokens_on = outcome.tokens_on;
+  r.tokens_off = outcome.tokens_off;
+  r.finish_on = name_of(outcome.finish_on);
+  r.finish_off = name_of(outcome.finish_off);
+  r.flip_index = outcome.flip_index;
+  r.diverged = outcome.tokens_on != outcome.tokens_off;
+  r.gold = prompt.gold;
+  // Under the forced clock OFF has a text of its own only as long as it agreed.
+  const bool off_has_text = params_.clock != Clock::forced || !outcome.flip_index;
+  if (context_.detokenize) {
+    r.text_on = context_.detokenize(r.tokens_on);
+    if (off_has_text) r.text_off = context_.detokenize(r.tokens_off);
+  }
+  if (!prompt.gold || !context_.detokenize) return r;
+  const auto judge = [&](const std::optional<std::string>& text, std::optional<std::string>& answer,
+                         std::optional<bool>& correct) {
+    if (!text) return;
+    answer = extract_answer(*text).value;
+    correct = answer.has_value() && same_number(*answer, *prompt.gold);
+  };
+  judge(r.text_on, r.answer_on, r.correct_on);
+  judge(r.text_off, r.answer_off, r.correct_off);
+  return r;
+}
+
+void Run::note_outcome(const Condition& c, const PromptItem& prompt, const PairOutcome& outcome) {
+  tally_.n_tokens_on.expected += outcome.n_tokens_on.expected;
+  tally_.n_tokens_on.computed += outcome.n_tokens_on.computed;
+  tally_.n_tokens_off.expected += outcome.n_tokens_off.expected;
+  tally_.n_tokens_off.computed += outcome.n_tokens_off.computed;
+  on_.seconds += outcome.seconds_on;
+  on_.n_steps += outcome.n_steps_on;
+  off_.seconds += outcome.seconds_off;
+  off_.n_steps += outcome.n_steps_off;
+  max_abs_activation_.resize(std::max(max_abs_activation_.size(), outcome.max_abs_activation.size()), 0.0);
+  for (std::size_t i = 0; i < outcome.max_abs_activation.size(); ++i)
+    max_abs_activation_[i] = std::max(max_abs_activation_[i], outcome.max_abs_activation[i]);
+  if (!outcome.nonfinite) return;
+  const auto n_layers = context_.config.sizes.n_layers;
+  const auto& stop = *outcome.nonfinite;
+  const std::string where = stop.layer == 0               ? "embeddings"
+                            : stop.layer <= n_layers     ? fmt::format("layer {} of {}", stop.layer, n_layers)
+                            : stop.layer == n_layers + 1 ? "final norm"
+                                                         : "output head";
+  const std::string text =
+      fmt::format("{}, prompt {}: arm {} is not finite at step {}, first in the {}; largest |activation| before it {:.4g}",
+                  c.name(), prompt.id, name_of(stop.arm) == "on" ? "ON" : "OFF", stop.step, where, stop.max_abs_before);
+  context_.warnings.add(WarningCode::nonfinite_logits, text);
+  problems_.push_back("non-finite logits in " + text);
+}
+
+void Run::finish_condition(const Condition& c, const ConditionAccumulator& accumulator) {
+  const ConditionSummary summary = accumulator.finish();
+  Json j = to_json_value(summary);
+  if (params_.clock == Clock::forced) j["free_running"] = j["after_flip"] = nullptr;  // not run is not zero
+  mcnemar_.push_back(summary.mcnemar);
+  j["timing"] = {{"on_tokens_per_s", on_.rate()}, {"off_tokens_per_s", off_.rate()}, {"peak_rss_bytes", peak_rss_bytes()}};
+  if (!max_abs_activation_.empty()) j["max_abs_activation"] = to_json_value(max_abs_activation_);
+  result_.conditions.push_back(std::move(j));
+  result_.controls = to_json(tally_);
+  const auto& s = summary.same_prefix;
+  if (s.tie_flips > 0)
+    context_.warnings.add(WarningCode::ties, fmt::format("{}: {} flips were caused by ties", c.name(), s.tie_flips));
+  verdict_inputs_.push_back({c.name(), c.dtype, s.n_steps, s.flips, s.bit_equal_rate.value_or(1.0),
+                             s.kl_on_off_nats.mean.value_or(0.0), s.max_abs_dlogit.max.value_or(0.0)});
+  context_.sink.checkpoint(result_);
+}
+
+/// Both arms in float64 on the first prompts: rounding vanishes there, a bug does not.
+std::optional<Fp64Check> Run::fp64_check() {
+  std::size_t longest = 0;
+  for (const PromptItem& p : context_.prompts.first(std::min(kFp64Prompts, context_.prompts.size())))
+    longest = std::max(longest, p.ids.size());
+  const auto need = memory_need(context_.config, DType::float64, static_cast<std::int64_t>(longest) + kFp64Steps).total();
+  if (need > available_memory_bytes()) {
+    context_.warnings.add(WarningCode::fp64_check_skipped,
+                          fmt::format("the FP64 control needs {}", human_bytes(static_cast<double>(need))));
+    return std::nullopt;
+  }
+  context_.progress.stage("float64 control");
+  const LoadedModel model = context_.load(DType::float64, params_.backend.front(), params_.attention);
+  RunParams params = params_;
+  params.max_new_tokens = std::min(params.max_new_tokens, kFp64Steps);
+  params.clock = Clock::forced;
+  Fp64Check check;
+  double sum = 0.0;
+  for (const PromptItem& prompt : context_.prompts.first(std::min(kFp64Prompts, context_.prompts.size()))) {
+    const Condition c{DType::float64, params_.backend.front(), Strategy::greedy};
+    decode_pair(model.decoder, make_request(context_.config, params, c, prompt, 0), [&](const StepView& step) {
+      const StepMetrics m = compare_logits(step.logits_on, step.logits_off);
+      sum += m.kl_on_off_nats;
+      check.max_abs_dlogit = std::max(check.max_abs_dlogit, m.max_abs_dlogit);
+      ++check.n_steps;
+    });
+    context_.progress.update({++check.n_prompts, static_cast<std::int64_t>(kFp64Prompts), 0.0, 0.0});
+  }
+  context_.progress.end_stage();
+  check.mean_kl_nats = check.n_steps > 0 ? sum / static_cast<double>(check.n_steps) : 0.0;
+  return check;
+}
+
+void Run::decide_verdict() {
+  for (const std::string& name : tally_.failed()) problems_.push_back("control " + name + " failed");
+  const bool all_equal = std::all_of(verdict_inputs_.begin(), verdict_inputs_.end(),
+                                     [](const VerdictInput& c) { return c.bit_equal_rate == 1.0; });
+  std::optional<Fp64Check> fp64;
+  if (problems_.empty() && !all_equal) fp64 = fp64_check();
+  result_.controls = to_json(tally_);
+  result_.extra["fp64_check"] = fp64 ? to_json_value(*fp64) : Json(nullptr);
+  result_.verdict = to_json_value(decide(verdict_inputs_, fp64, problems_));
+}
+
+}  // namespace
+
+ExperimentResult run_experiment(Context& context, const RunParams& params) {
+  validate(params);
+  return Run(context, params).execute();
+}
+
+}  // namespace kvdiv

@@ -1,0 +1,78 @@
+#include "run_controls.h"
+
+#include <algorithm>
+
+namespace kvdiv {
+namespace {
+
+/// Bytes by which weights are moved: an odd multiple of 8, so that neither 16- nor 64-byte alignment survives.
+constexpr std::int64_t kOffsetBytes = 24;
+
+}  // namespace
+
+void Fingerprinter::add(const StepView& step) {
+  if (!step.same_prefix || step.step >= kControlSteps) return;
+  on_.update(step.logits_on.data(), step.logits_on.size_bytes());
+  off_.update(step.logits_off.data(), step.logits_off.size_bytes());
+}
+
+PairFingerprint Fingerprinter::take() { return {on_.hex(), off_.hex()}; }
+
+bool ControlTally::all_hold() const { return failed().empty(); }
+
+std::vector<std::string> ControlTally::failed() const {
+  std::vector<std::string> names;
+  const auto note = [&](bool holds, const char* name) {
+    if (!holds) names.emplace_back(name);
+  };
+  note(on_on_bit_equal, "on_on_bit_equal");
+  note(off_off_bit_equal, "off_off_bit_equal");
+  note(prefill_bit_equal, "prefill_bit_equal");
+  note(order_independent, "order_independent");
+  note(alignment_independent, "alignment_independent");
+  note(n_tokens_on.expected == n_tokens_on.computed, "n_tokens_computed_on");
+  note(n_tokens_off.expected == n_tokens_off.computed, "n_tokens_computed_off");
+  return names;
+}
+
+Json to_json(const ControlTally& t) {
+  const auto count = [](const TokenCount& c) { return Json{{"expected", c.expected}, {"computed", c.computed}}; };
+  return {{"on_on_bit_equal", t.on_on_bit_equal},       {"off_off_bit_equal", t.off_off_bit_equal},
+          {"prefill_bit_equal", t.prefill_bit_equal},   {"order_independent", t.order_independent},
+          {"alignment_independent", t.alignment_independent},
+          {"n_tokens_computed_on", count(t.n_tokens_on)}, {"n_tokens_computed_off", count(t.n_tokens_off)}};
+}
+
+PairFingerprint fingerprint_pair(const Decoder& decoder, const RunParams& params, const Condition& condition,
+                                 const PromptItem& prompt, std::int64_t seed) {
+  PairRequest request = make_request(decoder.config(), params, condition, prompt, seed);
+  request.max_new_tokens = std::min(request.max_new_tokens, kControlSteps);
+  request.clock = params.clock == Clock::free ? Clock::free : Clock::forced;
+  request.record_activations = false;
+  Fingerprinter fingerprinter;
+  decode_pair(decoder, request, [&](const StepView& step) { fingerprinter.add(step); });
+  return fingerprinter.take();
+}
+
+void repeat_pairs(const Decoder& decoder, const RunParams& params, const Condition& condition,
+                  std::span<const ControlPair> pairs, ControlTally& tally) {
+  if (pairs.empty()) return;
+  PairFingerprint last;
+  for (std::size_t i = pairs.size(); i-- > 0;) {
+    last = fingerprint_pair(decoder, params, condition, *pairs[i].prompt, pairs[i].seed);
+    if (!(last == pairs[i].seen)) tally.order_independent = false;
+  }
+  const ControlPair& first = pairs.front();
+  const PairFingerprint again = fingerprint_pair(decoder, params, condition, *first.prompt, first.seed);
+  if (again.on != last.on) tally.on_on_bit_equal = false;
+  if (again.off != last.off) tally.off_off_bit_equal = false;
+}
+
+void check_alignment(Decoder& decoder, const RunParams& params, const Condition& condition, const ControlPair& pair,
+                     ControlTally& tally) {
+  decoder.realign_weights(kOffsetBytes);
+  const PairFingerprint moved = fingerprint_pair(decoder, params, condition, *pair.prompt, pair.seed);
+  if (!(moved == pair.seen)) tally.alignment_independent = false;
+}
+
+}  // namespace kvdiv

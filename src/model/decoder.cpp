@@ -1,0 +1,184 @@
+#include "kvdiv/model/decoder.h"
+
+#include <ATen/ops/div.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/InferenceMode.h>
+
+#include <map>
+#include <utility>
+
+#include "kvdiv/base/error.h"
+#include "kvdiv/model/dtype.h"
+#include "kvdiv/model/mask.h"
+#include "kvdiv/model/rotary.h"
+#include "modules.h"
+
+namespace kvdiv {
+namespace {
+
+/// What one forward call shares between layers.
+struct Call {
+  std::int64_t first_position = 0, T = 0;
+  RotaryTable rotary;
+  KvCache* cache = nullptr;
+  Tap* tap = nullptr;
+  /// Masks by (first key, number of keys, window): layers of one kind share one.
+  mutable std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, at::Tensor> masks = {};
+
+  const at::Tensor& mask(std::int64_t first_key, std::int64_t S, std::optional<std::int64_t> window) const {
+    const auto [it, is_new] = masks.try_emplace({first_key, S, window.value_or(0)});
+    if (is_new) it->second = visibility(first_position, T, first_key, S, window);
+    return it->second;
+  }
+};
+
+}  // namespace
+
+struct Decoder::Impl {
+  ModelConfig config;
+  DType dtype;
+  std::shared_ptr<const Ops> ops;
+  std::shared_ptr<CausalLmModule> root;
+  Rotary rotary;
+  AttentionParams attention_params;
+  NormParams norm_params;
+  at::Tensor embedding_scale;  ///< 0-dim, compute dtype; undefined without one
+
+  Impl(const ModelConfig& c, DType d, std::shared_ptr<const Ops> o);
+
+  at::Tensor norm(const at::Tensor& x_BTC, const Weight& w) const { return ops->rms_norm(x_BTC, w->weight, norm_params); }
+  at::Tensor linear(const at::Tensor& x_BTK, const Weight& w) const { return ops->linear(x_BTK, w->weight); }
+
+  at::Tensor embed(std::span<const TokenId> tokens) const;
+  at::Tensor attend(const AttentionModule& m, const at::Tensor& x_BTC, const Call& call, std::int64_t layer) const;
+  at::Tensor mlp(const MlpModule& m, const at::Tensor& x_BTC, TapPoint tap) const;
+  at::Tensor block(const BlockModule& m, at::Tensor x_BTC, const Call& call, std::int64_t layer) const;
+  at::Tensor head(const at::Tensor& x_BTC, TapPoint tap) const;
+};
+
+Decoder::Impl::Impl(const ModelConfig& c, DType d, std::shared_ptr<const Ops> o)
+    : config(c), dtype(d), ops(std::move(o)), root(std::make_shared<CausalLmModule>(c)), rotary(c, d) {
+  const Traits& t = config.traits;
+  attention_params = {t.query_scale, t.attention_cap};
+  norm_params = {config.rms_norm_eps, t.norm_offset, t.norm_cast == NormCast::before_weight};
+  if (t.embedding_scale) {
+    // As in the reference: the scale is an FP32 number first, then rounded to the compute dtype (√3072 is 55.5 in BF16).
+    const at::Tensor scale = at::scalar_tensor(*t.embedding_scale, at::TensorOptions().dtype(at::kDouble));
+    embedding_scale = d == DType::float64 ? scale : scale.to(at::kFloat).to(scalar_type(d));
+  }
+}
+
+at::Tensor Decoder::Impl::embed(std::span<const TokenId> tokens) const {
+  const auto T = static_cast<std::int64_t>(tokens.size());
+  at::Tensor ids_BT = at::empty({1, T}, at::TensorOptions().dtype(at::kLong));
+  std::copy(tokens.begin(), tokens.end(), ids_BT.mutable_data_ptr<std::int64_t>());
+  const at::Tensor x_BTC = at::embedding(root->model->embed_tokens->weight, ids_BT);
+  return embedding_scale.defined() ? at::mul(x_BTC, embedding_scale) : x_BTC;
+}
+
+at::Tensor Decoder::Impl::attend(const AttentionModule& m, const at::Tensor& x_BTC, const Call& call,
+                                 std::int64_t layer) const {
+  const TapPoint tap{call.tap, layer};
+  const auto heads = [&](const Weight& w, Site site) {
+    return tap(site, linear(x_BTC, w).view({1, call.T, -1, config.sizes.head_dim}).transpose(1, 2));
+  };
+  const at::Tensor q_BHTD = heads(m.q_proj, Site::query);
+  const at::Tensor k_BGTD = heads(m.k_proj, Site::key);
+  const at::Tensor v_BGTD = heads(m.v_proj, Site::value);
+  const at::Tensor q = tap(Site::query_rotary, rotate(q_BHTD, call.rotary));
+  const at::Tensor k = tap(Site::key_rotary, rotate(k_BGTD, call.rotary));
+  const auto window = config.traits.windows[static_cast<std::size_t>(layer)];
+  const KvCache::View kv =
+      call.cache != nullptr ? call.cache->append(layer, k, v_BGTD, window) : KvCache::View{k, v_BGTD, call.first_position};
+  const at::Tensor keys = tap(Site::keys, kv.keys_BGSD);
+  const at::Tensor values = tap(Site::values, kv.values_BGSD);
+  const at::Tensor& visible_TS = call.mask(kv.first_position, keys.size(2), window);
+  return tap(Site::attention_out, linear(ops->attention(q, keys, values, visible_TS, attention_params, tap), m.o_proj));
+}
+
+at::Tensor Decoder::Impl::mlp(const MlpModule& m, const at::Tensor& x_BTC, TapPoint tap) const {
+  const at::Tensor gate_BTF = tap(Site::gate, linear(x_BTC, m.gate_proj));
+  const at::Tensor activated =
+      config.traits.activation == Activation::silu ? at::silu(gate_BTF) : at::gelu(gate_BTF, "tanh");
+  const at::Tensor up_BTF = tap(Site::up, linear(x_BTC, m.up_proj));
+  return tap(Site::mlp_out, linear(tap(Site::mlp_product, at::mul(activated, up_BTF)), m.down_proj));
+}
+
+at::Tensor Decoder::Impl::block(const BlockModule& m, at::Tensor x_BTC, const Call& call, std::int64_t layer) const {
+  const TapPoint tap{call.tap, layer};
+  const bool sandwich = config.traits.sandwich_norms;
+  at::Tensor y_BTC = attend(*m.self_attn, tap(Site::attention_norm, norm(x_BTC, m.input_layernorm)), call, layer);
+  if (sandwich) y_BTC = norm(y_BTC, m.post_attention_layernorm);
+  x_BTC = tap(Site::attention_residual, x_BTC + y_BTC);
+  const Weight& before_mlp = sandwich ? m.pre_feedforward_layernorm : m.post_attention_layernorm;
+  y_BTC = mlp(*m.mlp, tap(Site::mlp_norm, norm(x_BTC, before_mlp)), tap);
+  if (sandwich) y_BTC = norm(y_BTC, m.post_feedforward_layernorm);
+  return tap(Site::block, x_BTC + y_BTC);
+}
+
+at::Tensor Decoder::Impl::head(const at::Tensor& x_BTC, TapPoint tap) const {
+  const at::Tensor normed = tap(Site::final_norm, norm(x_BTC, root->model->norm));
+  // The last position only (the reference's logits_to_keep=1): nothing else is needed, and the row count decides bits.
+  const at::Tensor last_B1C = normed.narrow(1, normed.size(1) - 1, 1);
+  at::Tensor logits = linear(last_B1C, root->lm_head ? root->lm_head : root->model->embed_tokens);
+  if (const auto cap = config.traits.final_cap) logits = at::mul(at::tanh(at::div(logits, *cap)), *cap);
+  return tap(Site::logits, logits);
+}
+
+Decoder::Decoder(const ModelConfig& config, DType dtype, std::shared_ptr<const Ops> ops) {
+  const std::string reason = ops->unsupported({config.traits.attention_cap.has_value()});
+  if (!reason.empty()) fail_usage("{} ({})", reason, config.architecture);
+  const c10::InferenceMode inference;
+  impl_ = std::make_unique<Impl>(config, dtype, std::move(ops));
+}
+Decoder::~Decoder() = default;
+Decoder::Decoder(Decoder&&) noexcept = default;
+Decoder& Decoder::operator=(Decoder&&) noexcept = default;
+
+const ModelConfig& Decoder::config() const { return impl_->config; }
+DType Decoder::dtype() const { return impl_->dtype; }
+
+std::vector<NamedWeight> Decoder::weights() {
+  std::vector<NamedWeight> out;
+  for (const auto& item : impl_->root->named_modules("", /*include_self=*/false))
+    if (auto* leaf = item.value()->as<WeightModule>())
+      out.push_back({item.key() + ".weight", leaf->shape, &leaf->weight});
+  return out;
+}
+
+at::Tensor Decoder::forward(std::span<const TokenId> tokens, KvCache* cache, Tap* tap) const {
+  const c10::InferenceMode inference;
+  Call call;
+  call.first_position = cache != nullptr ? cache->length() : 0;
+  call.T = static_cast<std::int64_t>(tokens.size());
+  call.rotary = impl_->rotary.at_positions(call.first_position, call.T);
+  call.cache = cache;
+  call.tap = tap;
+  at::Tensor x_BTC = TapPoint{tap, 0}(Site::embedding, impl_->embed(tokens));
+  const auto& layers = impl_->root->model->layers;
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    x_BTC = impl_->block(*layers[i], x_BTC, call, static_cast<std::int64_t>(i));
+  if (cache != nullptr) cache->advance(call.T);
+  return impl_->head(x_BTC, TapPoint{tap, static_cast<std::int64_t>(layers.size())}).reshape({-1});
+}
+
+void Decoder::realign_weights(std::int64_t offset_bytes) {
+  const c10::InferenceMode inference;
+  for (const NamedWeight& w : weights()) {
+    const at::Tensor& old = *w.tensor;
+    const auto offset = offset_bytes / static_cast<std::int64_t>(old.element_size());
+    const at::Tensor moved = at::empty({old.numel() + offset}, old.options()).narrow(0, offset, old.numel()).view(w.shape);
+    moved.copy_(old);
+    *w.tensor = moved;
+  }
+}
+
+}  // namespace kvdiv

@@ -1,0 +1,86 @@
+#include "kvdiv/model/memory.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include "kvdiv/base/error.h"
+#include "kvdiv/base/text.h"
+#include "kvdiv/model/cache.h"
+
+namespace kvdiv {
+namespace {
+
+constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+
+/// A value in kB of /proc/meminfo or /proc/self/status, in bytes.
+std::uint64_t proc_bytes(const char* file, const std::string& key, std::uint64_t otherwise) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);)
+    if (line.rfind(key, 0) == 0) return std::stoull(line.substr(key.size())) * 1024;
+  return otherwise;
+}
+
+std::uint64_t number_in(const char* file) {
+  std::ifstream in(file);
+  std::uint64_t value = kUnlimited;
+  return in >> value ? value : kUnlimited;  // "max" is no number: unlimited
+}
+
+std::uint64_t cgroup_available() {
+  const std::uint64_t limit = number_in("/sys/fs/cgroup/memory.max");
+  const std::uint64_t used = number_in("/sys/fs/cgroup/memory.current");
+  return limit == kUnlimited || used == kUnlimited ? kUnlimited : limit - std::min(limit, used);
+}
+
+std::uint64_t address_space_available() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
+  const std::uint64_t used = proc_bytes("/proc/self/status", "VmSize:", 0);
+  return limit.rlim_cur - std::min<std::uint64_t>(limit.rlim_cur, used);
+}
+
+}  // namespace
+
+MemoryNeed memory_need(const ModelConfig& config, DType dtype, std::int64_t length) {
+  const auto& s = config.sizes;
+  const auto u = [](std::int64_t v) { return static_cast<std::uint64_t>(v); };
+  const std::uint64_t size = u(size_of(dtype)), T = u(length);
+  MemoryNeed need;
+  need.weights = u(config.n_params()) * size;
+  need.cache = KvCache::n_bytes(config, dtype, length);
+  // Per position: residual stream and norms (with FP32 copies), q, k, v and their repeats, the MLP's three rows. Scores:
+  // the product, the scaled one, the masked one, softmax in FP32 and its rounding.
+  const std::uint64_t row = 6 * u(s.hidden) * (size + 4) + 6 * u(s.n_heads * s.head_dim) * size + 4 * u(s.intermediate) * size;
+  need.activations = T * row + u(s.n_heads) * T * T * (4 * size + 8);
+  need.logits = 6 * u(s.vocab) * 8;
+  return need;
+}
+
+std::uint64_t available_memory_bytes() {
+  return std::min({proc_bytes("/proc/meminfo", "MemAvailable:", kUnlimited), cgroup_available(), address_space_available()});
+}
+
+std::uint64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+void require_memory(const ModelConfig& config, DType dtype, std::int64_t length) {
+  const MemoryNeed need = memory_need(config, dtype, length);
+  const std::uint64_t available = available_memory_bytes();
+  if (need.total() <= available) return;
+  fail_unreadable(
+      "this run needs {} bytes ({}: weights {}, cache {}, activations over {} positions {}) and {} are available; "
+      "use a smaller model, a 16-bit --dtype, or shorter prompts",
+      with_commas(need.total()), name_of(dtype), human_bytes(static_cast<double>(need.weights)),
+      human_bytes(static_cast<double>(need.cache)), length, human_bytes(static_cast<double>(need.activations)),
+      human_bytes(static_cast<double>(available)));
+}
+
+}  // namespace kvdiv

@@ -1,0 +1,58 @@
+#include "kvdiv/numerics/switches.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+#include <cstdlib>
+
+namespace kvdiv {
+namespace {
+
+void apply(const NumericSwitches& s) {
+  at::set_num_threads(s.n_threads);
+  auto& context = at::globalContext();
+  context.setDeterministicAlgorithms(s.deterministic_algorithms, /*warn_only=*/false);
+#ifdef NDEBUG
+  // Deterministic mode also fills every fresh buffer with NaN: kept in debug builds, where it finds reads of memory that
+  // nothing wrote; in release builds it would only cost bandwidth.
+  context.setDeterministicFillUninitializedMemory(false);
+#endif
+  context.setFloat32MatmulPrecision(s.allow_tf32 ? "high" : "highest");
+  context.setAllowFP16ReductionCuBLAS(s.allow_fp16_reduced_reduction);
+  context.setAllowBF16ReductionCuBLAS(s.allow_bf16_reduced_reduction);
+}
+
+bool allows_reduced(at::CuBLASReductionOption option) {
+  return option == at::CuBLASReductionOption::AllowReducedPrecisionWithSplitK;
+}
+
+}  // namespace
+
+void prepare_numeric_environment() { setenv("MKL_CBWR", "AVX2,STRICT", /*overwrite=*/0); }
+
+NumericSwitches read_switches() {
+  auto& context = at::globalContext();
+  NumericSwitches s;
+  s.n_threads = at::get_num_threads();
+  s.deterministic_algorithms = context.deterministicAlgorithms();
+  s.allow_tf32 = context.float32MatmulPrecision() != at::Float32MatmulPrecision::HIGHEST;
+  s.allow_fp16_reduced_reduction = allows_reduced(context.allowFP16ReductionCuBLAS());
+  s.allow_bf16_reduced_reduction = allows_reduced(context.allowBF16ReductionCuBLAS());
+  return s;
+}
+
+NumericGuard::NumericGuard(const NumericSwitches& wanted) : found_(read_switches()) { apply(wanted); }
+NumericGuard::~NumericGuard() { apply(found_); }
+
+Json read_numerics() {
+  const NumericSwitches s = read_switches();
+  Json out;
+  out["deterministic_algorithms"] = s.deterministic_algorithms;
+  out["allow_tf32"] = s.allow_tf32;
+  out["allow_fp16_reduced_reduction"] = s.allow_fp16_reduced_reduction;
+  out["allow_bf16_reduced_reduction"] = s.allow_bf16_reduced_reduction;
+  out["mkl_cbwr"] = std::getenv("MKL_CBWR") != nullptr ? Json(std::getenv("MKL_CBWR")) : Json(nullptr);
+  return out;
+}
+
+}  // namespace kvdiv

@@ -1,0 +1,101 @@
+#include "torch_ops.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/tanh.h>
+
+#include <limits>
+#include <vector>
+
+namespace kvdiv {
+namespace {
+
+/// Where the reference computes in FP32, a float64 run computes in double.
+at::ScalarType wide(at::ScalarType compute) { return compute == at::kDouble ? at::kDouble : at::kFloat; }
+
+double lowest(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kHalf: return std::numeric_limits<c10::Half>::lowest();
+    case at::kBFloat16: return std::numeric_limits<c10::BFloat16>::lowest();
+    case at::kFloat: return std::numeric_limits<float>::lowest();
+    default: return std::numeric_limits<double>::lowest();
+  }
+}
+
+/// [B,G,S,D] → [B,G·R,S,D], each head R times in a row. A copy where R > 1, as in the reference: a strided view would
+/// reach another kernel.
+at::Tensor repeat_kv(const at::Tensor& x_BGSD, std::int64_t n_repeats) {
+  if (n_repeats == 1) return x_BGSD;
+  const auto B = x_BGSD.size(0), G = x_BGSD.size(1), S = x_BGSD.size(2), D = x_BGSD.size(3);
+  return x_BGSD.unsqueeze(2).expand({B, G, n_repeats, S, D}).reshape({B, G * n_repeats, S, D});
+}
+
+}  // namespace
+
+at::Tensor TorchOps::linear(const at::Tensor& x_BTK, const at::Tensor& w_NK) const {
+  // Folded to two dimensions by hand. ATen folds a product with a 2-D weight only if the weight requires a gradient (as the
+  // reference's do) or the rows are evenly strided; a last row cut out of [1,T,K] is not, and would reach the batched
+  // kernel, which sums in another order in FP16.
+  std::vector<std::int64_t> shape = x_BTK.sizes().vec();
+  shape.back() = w_NK.size(0);
+  return at::linear(x_BTK.reshape({-1, x_BTK.size(-1)}), w_NK).view(shape);
+}
+
+at::Tensor TorchOps::rms_norm(const at::Tensor& x_BTC, const at::Tensor& w_C, const NormParams& params) const {
+  const auto compute = x_BTC.scalar_type();
+  const at::Tensor x = x_BTC.to(wide(compute));
+  const at::Tensor variance = at::mean(at::pow(x, 2), at::IntArrayRef{-1}, /*keepdim=*/true);
+  const at::Tensor normed = at::mul(x, at::rsqrt(at::add(variance, params.eps)));
+  if (params.round_before_weight) {
+    const at::Tensor gain = params.offset == 0.0 ? w_C : at::add(w_C, params.offset);
+    return at::mul(gain, normed.to(compute));
+  }
+  const at::Tensor w = w_C.to(wide(compute));
+  const at::Tensor gain = params.offset == 0.0 ? w : at::add(w, params.offset);
+  return at::mul(normed, gain).to(compute);
+}
+
+at::Tensor TorchOps::attention(const at::Tensor& q_BHTD, const at::Tensor& k_BGSD, const at::Tensor& v_BGSD,
+                               const at::Tensor& visible_TS, const AttentionParams& params, TapPoint tap) const {
+  const auto compute = q_BHTD.scalar_type();
+  const std::int64_t n_repeats = q_BHTD.size(1) / k_BGSD.size(1);
+  const at::Tensor k_BHSD = repeat_kv(k_BGSD, n_repeats);
+  const at::Tensor v_BHSD = repeat_kv(v_BGSD, n_repeats);
+  at::Tensor scores = tap(Site::scores, at::mul(at::matmul(q_BHTD, k_BHSD.transpose(2, 3)), params.scale));
+  if (params.cap)
+    scores = tap(Site::capped_scores, at::mul(at::tanh(at::div(scores, *params.cap)), *params.cap));
+  // The reference adds the lowest finite value. Filling with it gives the same weights (exactly 0 for a hidden key) and
+  // cannot overflow to -inf, whatever the score was.
+  if (visible_TS.defined()) scores = scores.masked_fill(visible_TS.logical_not(), lowest(compute));
+  const at::Tensor weights_BHTS = tap(Site::weights, at::softmax(scores, -1, wide(compute)).to(compute));
+  const at::Tensor mix_BHTD = tap(Site::mix, at::matmul(weights_BHTS, v_BHSD));
+  return mix_BHTD.transpose(1, 2).contiguous().reshape({q_BHTD.size(0), q_BHTD.size(2), -1});
+}
+
+std::string TorchOps::unsupported(const AttentionNeeds&) const { return {}; }
+
+at::Tensor TorchSdpaOps::attention(const at::Tensor& q_BHTD, const at::Tensor& k_BGSD, const at::Tensor& v_BGSD,
+                                   const at::Tensor& visible_TS, const AttentionParams& params, TapPoint tap) const {
+  const std::int64_t n_repeats = q_BHTD.size(1) / k_BGSD.size(1);
+  // An explicit mask, never is_causal: that flag anchors the triangle at the top left, which is wrong for 1 < T < S.
+  const std::optional<at::Tensor> mask =
+      visible_TS.defined() ? std::optional<at::Tensor>(visible_TS.unsqueeze(0).unsqueeze(0)) : std::nullopt;
+  const at::Tensor mix_BHTD =
+      at::scaled_dot_product_attention(q_BHTD, repeat_kv(k_BGSD, n_repeats), repeat_kv(v_BGSD, n_repeats), mask,
+                                       /*dropout_p=*/0.0, /*is_causal=*/false, params.scale);
+  return tap(Site::mix, mix_BHTD).transpose(1, 2).contiguous().reshape({q_BHTD.size(0), q_BHTD.size(2), -1});
+}
+
+std::string TorchSdpaOps::unsupported(const AttentionNeeds& needs) const {
+  return needs.cap ? "--attention sdpa cannot soft-cap attention scores; use --attention eager" : "";
+}
+
+}  // namespace kvdiv
