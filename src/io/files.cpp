@@ -32,7 +32,7 @@ class TemporaryFile {
   }
   ~TemporaryFile() {
     if (fd_ >= 0) ::close(fd_);
-    if (!renamed_ && !path_.empty()) ::unlink(path_.c_str());
+    if (!renamed_) ::unlink(path_.c_str());
   }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
@@ -58,7 +58,6 @@ class TemporaryFile {
  private:
   [[noreturn]] void fail_write(std::string_view what) const {
     const int code = errno;
-    if (!path_.empty()) ::unlink(path_.c_str());
     fail_unreadable("{}: {}: {}{}", target_.string(), what, std::strerror(code),
                     code == ENOSPC ? "; free some space, or choose another --output" : "");
   }
