@@ -264,7 +264,7 @@ def train(name, folder, args):
     write_source(name, folder, [
         f"{n_params} parameters, stored as {dtype}; trained in float32: seed {args.seed}, "
         f"{args.steps} steps of up to {args.batch_tokens} tokens, peak rate {args.lr:g}, "
-        f"{(time.time() - began) / 60:.0f} minutes on {args.threads} CPU thread(s)",
+        f"{(time.time() - began) / 60:.0f} minutes of wall time on {args.threads} CPU thread(s)",
         f"mean training loss over the last 100 steps: {loss:.4f} nats/token", *check(folder, args.data)])
 
 

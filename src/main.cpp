@@ -23,7 +23,7 @@ int report(kvdiv::ErrorKind kind, const std::string& message) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  kvdiv::prepare_numeric_environment();
+  kvdiv::prepare_process();
   kvdiv::install_interrupt_handlers();
   try {
     return kvdiv::run_command_line({argv + 1, argv + argc});

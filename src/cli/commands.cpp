@@ -25,6 +25,8 @@ Json effective(const S&... structs) {
 }
 
 int run_command(const Invocation& invocation) {
+  if (invocation.values.contains("seed") && invocation.values.contains("seeds") && !invocation.values["seed"].is_null())
+    fail_usage("--seed and --seeds contradict each other: give one of them");
   const auto model = take<ModelParams>(invocation);
   auto prompts = take<PromptParams>(invocation);
   const auto run = take<RunParams>(invocation);
@@ -43,6 +45,7 @@ int models_command(const Invocation& invocation) {
   const auto models = list_models(find_data_paths());
   Json out = Json::array();
   TextTable table({"model", "architecture", "parameters", "on disk", "fits in float16", "where"});
+  table.left(1).left(5);
   for (const ListedModel& m : models) {
     Json row = {{"name", m.name}, {"kind", m.kind}, {"repo", m.repo}, {"architecture", m.architecture},
                 {"downloaded", m.downloaded()}, {"path", m.path ? Json(m.path->string()) : Json(nullptr)},
@@ -77,6 +80,7 @@ int env_command(const Invocation& invocation) {
     return 0;
   }
   TextTable table({"", ""});
+  table.left(1);
   for (const auto& [section, values] : out.items())
     for (const auto& [key, value] : values.items()) table.row({section + "." + key, value.is_string() ? value.get<std::string>() : value.dump()});
   fmt::print("{}", table.str(0));

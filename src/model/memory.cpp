@@ -66,9 +66,8 @@ std::uint64_t available_memory_bytes() {
 }
 
 std::uint64_t peak_rss_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+  // Not getrusage: its maximum outlives exec, so that it may be that of the program which started this one.
+  return proc_bytes("/proc/self/status", "VmHWM:", 0);
 }
 
 void require_memory(const ModelConfig& config, DType dtype, std::int64_t length) {

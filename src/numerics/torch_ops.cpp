@@ -1,5 +1,6 @@
 #include "torch_ops.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/linear.h>
@@ -13,6 +14,7 @@
 #include <ATen/ops/tanh.h>
 
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace kvdiv {
@@ -36,6 +38,25 @@ at::Tensor repeat_kv(const at::Tensor& x_BGSD, std::int64_t n_repeats) {
   if (n_repeats == 1) return x_BGSD;
   const auto B = x_BGSD.size(0), G = x_BGSD.size(1), S = x_BGSD.size(2), D = x_BGSD.size(3);
   return x_BGSD.unsqueeze(2).expand({B, G, n_repeats, S, D}).reshape({B, G * n_repeats, S, D});
+}
+
+/// x·factor. Not mul_(Scalar): that one rounds the factor to FP16 first, and gives other bits than the reference.
+at::Tensor times(at::Tensor x, double factor, bool in_place) {
+  const at::Tensor number = at::native::wrapped_scalar_tensor(factor);
+  return in_place ? at::mul_out(x, x, number) : at::mul(x, number);
+}
+
+at::Tensor soft_cap(at::Tensor x, double cap, bool in_place) {
+  if (!in_place) return at::mul(at::tanh(at::div(x, cap)), cap);
+  at::div_out(x, x, at::native::wrapped_scalar_tensor(cap));
+  return times(x.tanh_(), cap, true);
+}
+
+/// In FP32 (double for float64), rounded back. The scores are given up before the rounding takes its memory.
+at::Tensor softmax(at::Tensor scores, at::ScalarType compute) {
+  const at::Tensor weights = at::softmax(scores, -1, wide(compute));
+  scores.reset();
+  return weights.to(compute);
 }
 
 }  // namespace
@@ -69,13 +90,19 @@ at::Tensor TorchOps::attention(const at::Tensor& q_BHTD, const at::Tensor& k_BGS
   const std::int64_t n_repeats = q_BHTD.size(1) / k_BGSD.size(1);
   const at::Tensor k_BHSD = repeat_kv(k_BGSD, n_repeats);
   const at::Tensor v_BHSD = repeat_kv(v_BGSD, n_repeats);
-  at::Tensor scores = tap(Site::scores, at::mul(at::matmul(q_BHTD, k_BHSD.transpose(2, 3)), params.scale));
-  if (params.cap)
-    scores = tap(Site::capped_scores, at::mul(at::tanh(at::div(scores, *params.cap)), *params.cap));
+  at::Tensor scores = at::matmul(q_BHTD, k_BHSD.transpose(2, 3));
+  // In place: of [B,H,T,S], which over a long prefix is the largest tensor of a run, there is one and not four. The values
+  // are those of the copying forms. A tap may keep what it was shown, so with one there are copies.
+  const bool in_place = tap.tap == nullptr;
+  scores = tap(Site::scores, times(scores, params.scale, in_place));
+  if (params.cap) scores = tap(Site::capped_scores, soft_cap(scores, *params.cap, in_place));
   // The reference adds the lowest finite value. Filling with it gives the same weights (exactly 0 for a hidden key) and
   // cannot overflow to -inf, whatever the score was.
-  if (visible_TS.defined()) scores = scores.masked_fill(visible_TS.logical_not(), lowest(compute));
-  const at::Tensor weights_BHTS = tap(Site::weights, at::softmax(scores, -1, wide(compute)).to(compute));
+  if (visible_TS.defined()) {
+    const at::Tensor hidden_TS = visible_TS.logical_not();
+    scores = in_place ? scores.masked_fill_(hidden_TS, lowest(compute)) : scores.masked_fill(hidden_TS, lowest(compute));
+  }
+  const at::Tensor weights_BHTS = tap(Site::weights, softmax(std::move(scores), compute));
   const at::Tensor mix_BHTD = tap(Site::mix, at::matmul(weights_BHTS, v_BHSD));
   return mix_BHTD.transpose(1, 2).contiguous().reshape({q_BHTD.size(0), q_BHTD.size(2), -1});
 }

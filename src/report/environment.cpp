@@ -47,7 +47,7 @@ Json numeric_variables() {
   for (char** e = environ; *e != nullptr; ++e) {
     const std::string_view entry(*e);
     for (const std::string_view prefix :
-         {"MKL_", "OMP_", "KMP_", "ONEDNN_", "DNNL_", "OPENBLAS_", "ATEN_CPU_CAPABILITY", "CUBLAS_", "NVIDIA_TF32", "TORCH_", "KVDIV_"})
+         {"MKL_", "OMP_", "KMP_", "ONEDNN_", "DNNL_", "OPENBLAS_", "LRU_CACHE_CAPACITY", "ATEN_CPU_CAPABILITY", "CUBLAS_", "NVIDIA_TF32", "TORCH_", "KVDIV_"})
       if (entry.starts_with(prefix)) out[std::string(entry.substr(0, entry.find('=')))] = entry.substr(entry.find('=') + 1);
   }
   return out;

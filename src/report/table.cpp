@@ -20,7 +20,8 @@ std::string TextTable::str(int indent) const {
     std::string line(static_cast<std::size_t>(indent), ' ');
     for (std::size_t i = 0; i < row.size(); ++i) {
       const std::string padding(widths[i] - display_width(row[i]), ' ');
-      line += i == 0 ? row[i] + padding : "  " + padding + row[i];
+      if (i > 0) line += "  ";
+      line += left_.contains(i) ? row[i] + padding : padding + row[i];
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";

@@ -65,7 +65,7 @@ void dump(const Flags& flags) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  prepare_numeric_environment();
+  prepare_process();
   try {
     dump(parse(argc, argv));
     return 0;

@@ -81,6 +81,9 @@ TEST(Tap, ObservingChangesNoBit) {
       const LoadedModel model = load(golden_dir(name), dtype);
       Observer tap;
       EXPECT_EQ(to_doubles(model.decoder.forward(prompt(), nullptr)), to_doubles(model.decoder.forward(prompt(), nullptr, &tap)));
+      std::vector<TokenId> longer;  // past the sizes at which vendor kernels change
+      for (TokenId i = 0; i < 163; ++i) longer.push_back((5 * i + 1) % model.decoder.config().sizes.vocab);
+      EXPECT_EQ(to_doubles(model.decoder.forward(longer, nullptr)), to_doubles(model.decoder.forward(longer, nullptr, &tap)));
       EXPECT_EQ(tap.n_layers, model.decoder.config().sizes.n_layers);
       const bool caps = model.decoder.config().traits.attention_cap.has_value();
       EXPECT_EQ(tap.sites.size(), caps ? 23u : 22u) << "every site is visited";

@@ -1,7 +1,7 @@
 #pragma once
 // Checkpoints for tests: the golden ones, changed copies of them, and decoders made of either.
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
+#include <ATen/Parallel.h>
 
 #include <unistd.h>
 
@@ -39,6 +39,7 @@ inline ModelConfig config_of(const std::filesystem::path& dir) {
 }
 
 inline LoadedModel load(const std::filesystem::path& dir, DType dtype, const std::string& attention = "eager") {
+  at::set_num_threads(1);  // tiny products: on a busy machine the barriers of two threads cost a hundred times the work
   Warnings warnings;
   return load_model(Checkpoint::open(dir), config_of(dir), dtype, make_ops("torch", attention), warnings);
 }

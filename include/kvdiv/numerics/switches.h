@@ -6,9 +6,10 @@
 
 namespace kvdiv {
 
-/// Puts MKL_CBWR=AVX2,STRICT into the environment unless the user set MKL_CBWR. Without it MKL's FP32 products depend on
-/// the alignment of the weights in memory. Must run before the first product: MKL reads it once.
-void prepare_numeric_environment();
+/// Puts MKL_CBWR=AVX2,STRICT into the environment unless the user set MKL_CBWR: without it MKL's FP32 products depend on
+/// the alignment of the weights in memory. Bounds oneDNN's kernel caches likewise, and the freed memory that malloc keeps:
+/// that changes memory and no bits. Must run before the first product: the libraries read these once.
+void prepare_process();
 
 struct NumericSwitches {
   int n_threads = 1;
