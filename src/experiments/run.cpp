@@ -74,6 +74,8 @@ ExperimentResult Run::execute() {
     for (const std::string& backend : params_.backend) {
       LoadedModel model = context_.load(dtype, backend, params_.attention);
       result_.extra["cast"][std::string(name_of(dtype))] = to_json_value(model.cast);
+      // Warm-up: the first call loads kernels and touches every weight; speeds are of the calls after it.
+      model.decoder.forward(context_.prompts.front().ids, nullptr);
       for (const Strategy strategy : params_.strategy) {
         condition(model.decoder, {dtype, backend, strategy});
         if (interrupted()) return std::move(result_);

@@ -3,15 +3,18 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/div.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsqrt.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/ops/where.h>
 
 #include <limits>
 #include <utility>
@@ -50,6 +53,13 @@ at::Tensor soft_cap(at::Tensor x, double cap, bool in_place) {
   if (!in_place) return at::mul(at::tanh(at::div(x, cap)), cap);
   at::div_out(x, x, at::native::wrapped_scalar_tensor(cap));
   return times(x.tanh_(), cap, true);
+}
+
+/// 0 where visible, the lowest finite value where hidden, as the reference has it. A score below −16 makes the sum −inf in
+/// FP16; that is no harm: a hidden key's weight is exactly 0 either way, and every query sees at least itself.
+at::Tensor additive_mask(const at::Tensor& visible_TS, at::ScalarType compute) {
+  const at::Tensor zero = at::scalar_tensor(0.0, visible_TS.options().dtype(compute));
+  return at::where(visible_TS, zero, at::full_like(zero, lowest(compute)));
 }
 
 /// In FP32 (double for float64), rounded back. The scores are given up before the rounding takes its memory.
@@ -96,11 +106,9 @@ at::Tensor TorchOps::attention(const at::Tensor& q_BHTD, const at::Tensor& k_BGS
   const bool in_place = tap.tap == nullptr;
   scores = tap(Site::scores, times(scores, params.scale, in_place));
   if (params.cap) scores = tap(Site::capped_scores, soft_cap(scores, *params.cap, in_place));
-  // The reference adds the lowest finite value. Filling with it gives the same weights (exactly 0 for a hidden key) and
-  // cannot overflow to -inf, whatever the score was.
   if (visible_TS.defined()) {
-    const at::Tensor hidden_TS = visible_TS.logical_not();
-    scores = in_place ? scores.masked_fill_(hidden_TS, lowest(compute)) : scores.masked_fill(hidden_TS, lowest(compute));
+    const at::Tensor mask_TS = additive_mask(visible_TS, compute);
+    scores = in_place ? at::add_out(scores, scores, mask_TS) : at::add(scores, mask_TS);
   }
   const at::Tensor weights_BHTS = tap(Site::weights, softmax(std::move(scores), compute));
   const at::Tensor mix_BHTD = tap(Site::mix, at::matmul(weights_BHTS, v_BHSD));
