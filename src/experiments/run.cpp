@@ -210,7 +210,7 @@ void Run::finish_condition(const Condition& c, const ConditionAccumulator& accum
   result_.controls = to_json(tally_);
   const auto& s = summary.same_prefix;
   if (s.tie_flips > 0)
-    context_.warnings.add(WarningCode::ties, fmt::format("{}: {} flips were caused by ties", c.name(), s.tie_flips));
+    context_.warnings.add(WarningCode::ties, fmt::format("{}: flips caused by ties: {}", c.name(), s.tie_flips));
   verdict_inputs_.push_back({c.name(), c.dtype, s.n_steps, s.flips, s.bit_equal_rate.value_or(1.0),
                              s.kl_on_off_nats.mean.value_or(0.0), s.max_abs_dlogit.max.value_or(0.0)});
   context_.sink.checkpoint(result_);

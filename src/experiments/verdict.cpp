@@ -47,10 +47,12 @@ Verdict decide(std::span<const VerdictInput> conditions, const std::optional<Fp6
   if (!vanishes)
     return {"bug", fmt::format("{}; in float64 {:.2g} nats remain (max |Δlogit| {:.2g}): not rounding, it does not vanish "
                                "with precision.", describe(*worst), fp64_kl, fp64->max_abs_dlogit)};
-  const std::string shrink =
-      fp64_kl == 0.0 ? "nothing is left in float64"
-                     : fmt::format("in float64 {:.2g} nats are left, {:.0f} orders of magnitude less", fp64_kl,
-                                   only_fp64 ? 0.0 : std::floor(fewest));
+  std::string shrink = "nothing is left in float64";
+  if (only_fp64)
+    shrink = "that is the size of float64's own rounding";
+  else if (fp64_kl > 0.0)
+    shrink = fmt::format("in float64 {:.2g} nats are left, {}{:.0f} orders of magnitude less", fp64_kl,
+                         conditions.size() > 1 ? "in every condition at least " : "", std::floor(fewest));
   return {"rounding", fmt::format("{}; {}.", describe(*worst), shrink)};
 }
 

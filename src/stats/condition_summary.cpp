@@ -35,7 +35,8 @@ void ConditionAccumulator::add(const StepRecord& record) {
   step.forced = record.clock == Clock::forced;
   step.free = record.clock == Clock::free;
   step.flip = record.token_on != record.token_off;
-  step.tie = record.tie_on || record.tie_off;
+  // Only a greedy choice hangs on a tie of the largest logit; a draw that falls on the other side of a boundary does not.
+  step.tie = strategy_ == "greedy" && (record.tie_on || record.tie_off);
   step.bit_equal = record.bit_equal;
   steps_.push_back(step);
   n_nonfinite_steps_ += record.n_nonfinite > 0;

@@ -108,7 +108,7 @@ void describe_fields(V& v, ConditionSummary& c) {
 /// is "free" and its prefixes differ. In the last two, flips are the steps at which the arms chose different tokens,
 /// whatever their prefixes. A value that is not finite (KL at a token masked in one arm, NaN logits) is counted in its
 /// statistic's n_nonfinite and averaged nowhere; a step with −inf in both arms only keeps its finite values.
-/// Greedy or not, tie_flips go by the flags of the largest logit; under sampling a tie there need not be the cause.
+/// tie_flips are of the strategy "greedy" alone: under sampling a tie of the largest logit is not what decides.
 ///
 /// Memory: 48 bytes a step (up to twice that while the vector grows), about 100 bytes a prompt, 24 a pair; no texts.
 /// finish takes about 30 bytes a step more while it runs.
