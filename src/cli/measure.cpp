@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 
 #include "kvdiv/base/error.h"
 #include "kvdiv/base/interrupt.h"
@@ -105,8 +106,9 @@ void put_result(Json& report, const ExperimentResult& result, const Warnings& wa
 }
 
 std::string default_output(const MeasurePlan& plan, const Session& s) {
-  std::string name = s.model.name;
-  while (name.ends_with('/')) name.pop_back();
+  // The model's name without its organisation; of a directory, its last component as it really is ("." has none).
+  const bool is_directory = std::filesystem::is_directory(s.model.name);
+  std::string name = is_directory ? std::filesystem::canonical(s.model.name).filename().string() : s.model.name;
   name = name.substr(name.find_last_of('/') + 1);
   return fmt::format("results/{}-{}-{}", plan.experiment, name, utc_stamp_compact());
 }
