@@ -12,6 +12,7 @@
 #include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
 
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -173,11 +174,15 @@ at::Tensor Decoder::forward(std::span<const TokenId> tokens, KvCache* cache, Tap
 void Decoder::realign_weights(std::int64_t offset_bytes) {
   const c10::InferenceMode inference;
   for (const NamedWeight& w : weights()) {
-    const at::Tensor& old = *w.tensor;
-    const auto offset = offset_bytes / static_cast<std::int64_t>(old.element_size());
-    const at::Tensor moved = at::empty({old.numel() + offset}, old.options()).narrow(0, offset, old.numel()).view(w.shape);
-    moved.copy_(old);
-    *w.tensor = moved;
+    at::Tensor& tensor = *w.tensor;
+    const auto n_bytes = static_cast<std::int64_t>(tensor.nbytes());
+    const auto room = static_cast<std::int64_t>(tensor.storage().nbytes()) - n_bytes;
+    if (room < offset_bytes)  // a weight that load_model did not make
+      tensor = at::empty({tensor.numel() + kWeightSlack}, tensor.options()).narrow(0, 0, tensor.numel()).view(w.shape).copy_(tensor);
+    auto* begin = static_cast<char*>(tensor.storage().mutable_data());
+    std::memmove(begin + offset_bytes, tensor.data_ptr(), static_cast<std::size_t>(n_bytes));
+    const auto offset = offset_bytes / static_cast<std::int64_t>(tensor.element_size());
+    tensor = tensor.as_strided(w.shape, tensor.strides(), offset);
   }
 }
 

@@ -59,11 +59,14 @@ at::Tensor copy_from_disk(const TensorView& view) {
   return raw;
 }
 
+/// The tensor in the compute dtype, with room behind it (see kWeightSlack).
 at::Tensor cast_counted(const at::Tensor& raw, c10::ScalarType dtype, CastCounts& counts) {
-  if (raw.scalar_type() == dtype) return raw;
-  const at::Tensor cast = raw.to(dtype);
-  const bool narrows = dtype == at::kHalf || (dtype == at::kBFloat16 && raw.scalar_type() != at::kHalf) ||
-                       raw.scalar_type() == at::kDouble;
+  const at::Tensor memory = at::empty({raw.numel() + kWeightSlack}, raw.options().dtype(dtype));
+  const at::Tensor cast = memory.narrow(0, 0, raw.numel()).view(raw.sizes());
+  cast.copy_(raw);
+  const bool narrows = raw.scalar_type() != dtype &&
+                       (dtype == at::kHalf || (dtype == at::kBFloat16 && raw.scalar_type() != at::kHalf) ||
+                        raw.scalar_type() == at::kDouble);
   if (!narrows) return cast;
   const auto count = [](const at::Tensor& mask) { return mask.sum().item().toLong(); };
   counts.overflow += count(cast.isinf()) - count(raw.isinf());

@@ -27,6 +27,9 @@ struct NamedWeight {
   at::Tensor* tensor;
 };
 
+/// Elements of room behind each weight that load_model makes, so that realigning needs no second copy of a model.
+inline constexpr std::int64_t kWeightSlack = 64;
+
 class Decoder {
  public:
   /// Without weights: model/weights.h puts them in. Throws Error{usage} if the backend cannot express the model.
@@ -46,7 +49,8 @@ class Decoder {
   /// the whole prefix. `tap` may be null.
   at::Tensor forward(std::span<const TokenId> tokens, KvCache* cache, Tap* tap = nullptr) const;
 
-  /// Moves every weight to memory at another alignment (same values): a control, see Decoder tests.
+  /// Moves every weight by `offset_bytes` (a multiple of 8, at most kWeightSlack) inside its own memory: the same
+  /// values at another alignment, for the control that expects the same bits.
   void realign_weights(std::int64_t offset_bytes);
 
  private:
