@@ -143,7 +143,16 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
   write({});
   DirectorySink sink(directory, write);
   Context context{session.config, session.prompts,
-                  [&](DType d, const std::string& backend, const std::string& attention) { return session.load(d, backend, attention); },
+                  [&](DType d, const std::string& backend, const std::string& attention) {
+                    const auto loading = std::chrono::steady_clock::now();
+                    LoadedModel model = session.load(d, backend, attention);
+                    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - loading).count();
+                    if (output.verbose)
+                      progress.note(fmt::format("loaded {} for {} ({}, {}) in {:.1f} s; {} overflowed, {} flushed to zero",
+                                                session.model.name, backend, name_of(d), attention, seconds,
+                                                model.cast.overflow, model.cast.flushed_to_zero));
+                    return model;
+                  },
                   {}, sink, session.warnings, progress};
   if (session.tokenizer) context.detokenize = [&](std::span<const TokenId> ids) { return session.detokenize(ids); };
   const ExperimentResult result = body(context);
