@@ -55,7 +55,8 @@ Json describe_numerics(const MeasurePlan& plan) {
   Json out;
   Json dtypes = Json::array();
   for (const DType d : plan.dtypes) dtypes.push_back(name_of(d));
-  out["dtypes"] = std::move(dtypes);
+  out["dtype"] = std::move(dtypes);
+  out["backend"] = plan.params.at("backend");
   out["attention"] = plan.attention;
   out["cache_dtype"] = "compute dtype";
   out["softmax_dtype"] = "float32 (float64 in a float64 run)";
@@ -90,6 +91,16 @@ Json start_report(const Invocation& invocation, const MeasurePlan& plan, const S
   return r;
 }
 
+/// The counts over all dtypes of the run, and those of each.
+Json total_cast(const Json& by_dtype) {
+  std::int64_t overflow = 0, flushed_to_zero = 0;
+  for (const Json& counts : by_dtype) {
+    overflow += counts.at("overflow").get<std::int64_t>();
+    flushed_to_zero += counts.at("flushed_to_zero").get<std::int64_t>();
+  }
+  return {{"overflow", overflow}, {"flushed_to_zero", flushed_to_zero}, {"by_dtype", by_dtype}};
+}
+
 void put_result(Json& report, const ExperimentResult& result, const Warnings& warnings, double seconds) {
   report["controls"] = result.controls;
   report["conditions"] = result.conditions;
@@ -97,7 +108,7 @@ void put_result(Json& report, const ExperimentResult& result, const Warnings& wa
   report["warnings"] = to_json_value(warnings.all());
   Json extra = result.extra;
   if (extra.contains("cast")) {
-    report["model"]["cast"] = extra["cast"];
+    report["model"]["cast"] = total_cast(extra["cast"]);
     extra.erase("cast");
   }
   report.update(extra);

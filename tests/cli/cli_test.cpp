@@ -40,6 +40,8 @@ TEST(Run, WritesReportAndRecords) {
   for (const char* key : {"name", "path", "architecture", "traits", "sizes", "n_params", "weights_sha256", "cast"})
     EXPECT_TRUE(report["model"].contains(key)) << key;
   EXPECT_EQ(report["model"]["n_params"], 260032);
+  EXPECT_EQ(report["model"]["cast"]["overflow"], 0);
+  EXPECT_TRUE(report["model"]["cast"]["by_dtype"].contains("float32"));
   EXPECT_EQ(report["data"]["indices"], Json({1309, 228})) << "Python's random.Random(42).sample(range(1319), 700)";
   EXPECT_EQ(report["data"]["n_prompts_with_bos"], 2);
   EXPECT_EQ(report["conditions"].size(), 2u);
