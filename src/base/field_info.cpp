@@ -21,9 +21,12 @@ Json parse_number(const FieldInfo& field, const std::string& text, const char* e
 Json parse_one(const FieldInfo& field, const std::string& text) {
   switch (field.kind) {
     case FieldKind::integer:
-    case FieldKind::list_integer: return parse_number<std::int64_t>(field, text, "an integer");
-    case FieldKind::number: return parse_number<double>(field, text, "a number");
-    default: break;
+    case FieldKind::list_integer:
+      return parse_number<std::int64_t>(field, text, "an integer");
+    case FieldKind::number:
+      return parse_number<double>(field, text, "a number");
+    default:
+      break;
   }
   if (!field.choices.empty()) {
     std::vector<std::string> names;
@@ -40,11 +43,13 @@ Json parse_flag(const FieldInfo& field, const std::vector<std::string>& texts) {
   if (field.kind == FieldKind::boolean) return true;
   if (field.kind == FieldKind::texts) return texts;
   if (texts.size() > 1) fail_usage("--{}: given {} times", field.key, texts.size());
-  if (field.kind != FieldKind::list_integer && field.kind != FieldKind::list_text) return parse_one(field, texts.front());
+  if (field.kind != FieldKind::list_integer && field.kind != FieldKind::list_text)
+    return parse_one(field, texts.front());
   Json list = Json::array();
   for (const std::string& part : split(texts.front(), ',')) {
     Json value = parse_one(field, part);
-    if (std::find(list.begin(), list.end(), value) != list.end()) fail_usage("--{}: '{}' is given twice", field.key, part);
+    if (std::find(list.begin(), list.end(), value) != list.end())
+      fail_usage("--{}: '{}' is given twice", field.key, part);
     list.push_back(std::move(value));
   }
   return list;

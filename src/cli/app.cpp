@@ -32,7 +32,8 @@ std::string help_of(const FieldInfo& field) {
   std::string text = d.is_string() ? d.get<std::string>() : d.dump();
   if (d.is_array()) {
     text.clear();
-    for (const Json& item : d) text += (text.empty() ? "" : ",") + (item.is_string() ? item.get<std::string>() : item.dump());
+    for (const Json& item : d)
+      text += (text.empty() ? "" : ",") + (item.is_string() ? item.get<std::string>() : item.dump());
   }
   return fmt::format("{} ({})", out, text);
 }
@@ -87,9 +88,11 @@ Json read_config(const std::string& file, const Command& command) {
     const std::string key = json_key(name);
     const auto at = std::find(keys.begin(), keys.end(), key);
     if (at == keys.end())
-      fail_usage("--config {}: key {}: kvdiv {} has no such setting{}", file, name, command.name, did_you_mean(key, keys));
+      fail_usage("--config {}: key {}: kvdiv {} has no such setting{}", file, name, command.name,
+                 did_you_mean(key, keys));
     const FieldInfo& field = command.fields[static_cast<std::size_t>(at - keys.begin())];
-    const bool is_list = field.kind == FieldKind::list_text || field.kind == FieldKind::list_integer || field.kind == FieldKind::texts;
+    const bool is_list =
+        field.kind == FieldKind::list_text || field.kind == FieldKind::list_integer || field.kind == FieldKind::texts;
     if (is_list && value.is_string())
       values[key] = parse_flag(field, {value.get<std::string>()});
     else

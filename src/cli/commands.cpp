@@ -47,22 +47,36 @@ int models_command(const Invocation& invocation) {
   TextTable table({"model", "architecture", "parameters", "on disk", "fits in float16", "where"});
   table.left(1).left(5);
   for (const ListedModel& m : models) {
-    Json row = {{"name", m.name}, {"kind", m.kind}, {"repo", m.repo}, {"architecture", m.architecture},
-                {"downloaded", m.downloaded()}, {"path", m.path ? Json(m.path->string()) : Json(nullptr)},
-                {"bytes_on_disk", m.bytes}, {"n_params", nullptr}, {"fits", nullptr},
+    Json row = {{"name", m.name},
+                {"kind", m.kind},
+                {"repo", m.repo},
+                {"architecture", m.architecture},
+                {"downloaded", m.downloaded()},
+                {"path", m.path ? Json(m.path->string()) : Json(nullptr)},
+                {"bytes_on_disk", m.bytes},
+                {"n_params", nullptr},
+                {"fits", nullptr},
                 {"problem", m.problem.empty() ? Json(nullptr) : Json(m.problem)}};
     if (m.downloaded() && m.problem.empty()) {
       Warnings ignored;
       const Checkpoint checkpoint = Checkpoint::open(*m.path);
-      const ModelConfig config = parse_model_config(checkpoint.config(), checkpoint.generation_config(), "config.json", ignored);
+      const ModelConfig config =
+          parse_model_config(checkpoint.config(), checkpoint.generation_config(), "config.json", ignored);
       row["n_params"] = config.n_params();
       row["fits"] = memory_need(config, DType::float16, 1024).total() <= available_memory_bytes();
     }
-    const auto text = [&](const char* key) { return row[key].is_null() ? std::string("–") : row[key].get<std::string>(); };
-    table.row({m.name, text("architecture"), row["n_params"].is_null() ? "–" : with_commas(row["n_params"].get<std::uint64_t>()),
+    const auto text = [&](const char* key) {
+      return row[key].is_null() ? std::string("–") : row[key].get<std::string>();
+    };
+    table.row({m.name, text("architecture"),
+               row["n_params"].is_null() ? "–" : with_commas(row["n_params"].get<std::uint64_t>()),
                m.downloaded() ? human_bytes(static_cast<double>(m.bytes)) : "–",
-               row["fits"].is_null() ? "–" : row["fits"].get<bool>() ? "yes" : "no",
-               !m.problem.empty() ? m.problem : m.downloaded() ? text("path") : "not downloaded: " + m.repo});
+               row["fits"].is_null()     ? "–"
+               : row["fits"].get<bool>() ? "yes"
+                                         : "no",
+               !m.problem.empty() ? m.problem
+               : m.downloaded()   ? text("path")
+                                  : "not downloaded: " + m.repo});
     out.push_back(std::move(row));
   }
   fmt::print("{}", take<JsonParams>(invocation).json ? out.dump(2) + "\n" : table.str(0));
@@ -82,13 +96,15 @@ int env_command(const Invocation& invocation) {
   TextTable table({"", ""});
   table.left(1);
   for (const auto& [section, values] : out.items())
-    for (const auto& [key, value] : values.items()) table.row({section + "." + key, value.is_string() ? value.get<std::string>() : value.dump()});
+    for (const auto& [key, value] : values.items())
+      table.row({section + "." + key, value.is_string() ? value.get<std::string>() : value.dump()});
   fmt::print("{}", table.str(0));
   return 0;
 }
 
 int report_command(const Invocation& invocation) {
-  if (invocation.positionals.size() != 1) fail_usage("kvdiv report takes one result directory; see kvdiv report --help");
+  if (invocation.positionals.size() != 1)
+    fail_usage("kvdiv report takes one result directory; see kvdiv report --help");
   const Json report = read_report(invocation.positionals.front());
   fmt::print("{}", take<JsonParams>(invocation).json ? report.dump(2) + "\n" : render_text(report));
   return 0;
@@ -98,17 +114,31 @@ int report_command(const Invocation& invocation) {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table{
-      {"run", "decode with cache ON and OFF side by side: metrics, flips, accuracy, verdict",
-       all_fields<ModelParams, RunParams, PromptParams, OutputParams, ConfigParams>(), "",
+      {"run",
+       "decode with cache ON and OFF side by side: metrics, flips, accuracy, verdict",
+       all_fields<ModelParams, RunParams, PromptParams, OutputParams, ConfigParams>(),
+       "",
        {"kvdiv run --model toy-gemma2 --dtype float16,float32 --limit 8",
         "kvdiv run --model mistral --strategy greedy,top-k --seeds 5 --limit 100 --output results/mistral"},
        run_command},
-      {"report", "print a result again without decoding", all_fields<JsonParams>(), "DIR",
-       {"kvdiv report results/mistral", "kvdiv report results/mistral --json"}, report_command},
-      {"models", "list the models that can be run here", all_fields<JsonParams>(), "",
-       {"kvdiv models", "kvdiv models --json"}, models_command},
-      {"env", "print the environment as recorded in reports", all_fields<JsonParams>(), "",
-       {"kvdiv env", "kvdiv env --json"}, env_command},
+      {"report",
+       "print a result again without decoding",
+       all_fields<JsonParams>(),
+       "DIR",
+       {"kvdiv report results/mistral", "kvdiv report results/mistral --json"},
+       report_command},
+      {"models",
+       "list the models that can be run here",
+       all_fields<JsonParams>(),
+       "",
+       {"kvdiv models", "kvdiv models --json"},
+       models_command},
+      {"env",
+       "print the environment as recorded in reports",
+       all_fields<JsonParams>(),
+       "",
+       {"kvdiv env", "kvdiv env --json"},
+       env_command},
   };
   return table;
 }

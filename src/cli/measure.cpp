@@ -136,14 +136,16 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
             const std::function<ExperimentResult(Context&)>& body) {
   const auto output = take<OutputParams>(invocation);
   session.require_room(plan.max_new_tokens);
-  for (const DType dtype : plan.dtypes) require_memory(session.config, dtype, session.longest_prompt() + plan.max_new_tokens);
+  for (const DType dtype : plan.dtypes)
+    require_memory(session.config, dtype, session.longest_prompt() + plan.max_new_tokens);
   NumericSwitches switches;
   switches.n_threads = session.n_threads;
   const NumericGuard guard(switches);
   ResultDirectory directory(output.output.value_or(default_output(plan, session)), output.overwrite);
   TerminalProgress progress(output.quiet ? Verbosity::quiet : output.verbose ? Verbosity::verbose : Verbosity::normal);
-  progress.note(fmt::format("{}: {}, {} prompts, {} thread{} → {}", plan.experiment, session.model.name, session.prompts.size(),
-                            session.n_threads, session.n_threads == 1 ? "" : "s", directory.path().string()));
+  progress.note(fmt::format("{}: {}, {} prompts, {} thread{} → {}", plan.experiment, session.model.name,
+                            session.prompts.size(), session.n_threads, session.n_threads == 1 ? "" : "s",
+                            directory.path().string()));
   const auto start = std::chrono::steady_clock::now();
   Json report = start_report(invocation, plan, session);
   const auto write = [&](const ExperimentResult& result) {
@@ -153,24 +155,31 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
   };
   write({});
   DirectorySink sink(directory, write);
-  Context context{session.config, session.prompts,
-                  [&](DType d, const std::string& backend, const std::string& attention) {
-                    const auto loading = std::chrono::steady_clock::now();
-                    LoadedModel model = session.load(d, backend, attention);
-                    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - loading).count();
-                    if (output.verbose)
-                      progress.note(fmt::format("loaded {} for {} ({}, {}) in {:.1f} s; {} overflowed, {} flushed to zero",
-                                                session.model.name, backend, name_of(d), attention, seconds,
-                                                model.cast.overflow, model.cast.flushed_to_zero));
-                    return model;
-                  },
-                  {}, sink, session.warnings, progress};
+  Context context{
+      session.config,
+      session.prompts,
+      [&](DType d, const std::string& backend, const std::string& attention) {
+        const auto loading = std::chrono::steady_clock::now();
+        LoadedModel model = session.load(d, backend, attention);
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - loading).count();
+        if (output.verbose)
+          progress.note(fmt::format("loaded {} for {} ({}, {}) in {:.1f} s; {} overflowed, {} flushed to zero",
+                                    session.model.name, backend, name_of(d), attention, seconds, model.cast.overflow,
+                                    model.cast.flushed_to_zero));
+        return model;
+      },
+      {},
+      sink,
+      session.warnings,
+      progress};
   if (session.tokenizer) context.detokenize = [&](std::span<const TokenId> ids) { return session.detokenize(ids); };
   const ExperimentResult result = body(context);
   write(result);
-  const std::string text = output.json ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : render_text(report);
+  const std::string text =
+      output.json ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : render_text(report);
   fmt::print("{}", text);
-  if (!result.complete) fmt::print(stderr, "kvdiv: interrupted; what was finished is in {}\n", directory.path().string());
+  if (!result.complete)
+    fmt::print(stderr, "kvdiv: interrupted; what was finished is in {}\n", directory.path().string());
   return exit_code(result);
 }
 

@@ -19,7 +19,9 @@ int choose_threads(const ModelParams& params, const ModelConfig& config) {
     if (*params.threads < 1) fail_usage("--threads: {} is less than 1", *params.threads);
     return *params.threads;
   }
-  return config.n_params() < kSmallModelParameters ? 1 : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return config.n_params() < kSmallModelParameters
+             ? 1
+             : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
 std::vector<PromptItem> to_items(const PromptSet& set) {
@@ -32,15 +34,17 @@ std::vector<PromptItem> to_items(const PromptSet& set) {
 }
 
 void warn(Session& s, const ModelParams& params) {
-  if (!params.model) s.warnings.add(WarningCode::default_model, "no --model given: this is toy-llama, a model of 260 thousand parameters");
-  if (!s.tokenizer) s.warnings.add(WarningCode::no_tokenizer, s.model.path.string() + " has no tokenizer.model: prompts come as ids");
+  if (!params.model)
+    s.warnings.add(WarningCode::default_model,
+                   "no --model given: this is toy-llama, a model of 260 thousand parameters");
+  if (!s.tokenizer)
+    s.warnings.add(WarningCode::no_tokenizer, s.model.path.string() + " has no tokenizer.model: prompts come as ids");
 }
 
 }  // namespace
 
 std::unique_ptr<Session> open_session(const ModelParams& model, PromptParams& prompts) {
-  if (model.device == Device::cuda)
-    fail_usage("--device cuda: this build computes on the CPU only; use --device cpu");
+  if (model.device == Device::cuda) fail_usage("--device cuda: this build computes on the CPU only; use --device cpu");
   const DataPaths data = find_data_paths();
   const ResolvedModel resolved = resolve_model(model.model.value_or(kDefaultModel), data);
   Warnings warnings;
@@ -48,8 +52,15 @@ std::unique_ptr<Session> open_session(const ModelParams& model, PromptParams& pr
   ModelConfig config = parse_model_config(checkpoint.config(), checkpoint.generation_config(),
                                           checkpoint.config_path().string(), warnings);
   check_checkpoint(checkpoint, config);
-  auto session = std::make_unique<Session>(Session{data, resolved, std::move(checkpoint), std::move(config),
-                                                   Tokenizer::open(resolved.path), {}, {}, 1, std::move(warnings)});
+  auto session = std::make_unique<Session>(Session{data,
+                                                   resolved,
+                                                   std::move(checkpoint),
+                                                   std::move(config),
+                                                   Tokenizer::open(resolved.path),
+                                                   {},
+                                                   {},
+                                                   1,
+                                                   std::move(warnings)});
   resolve_defaults(prompts);
   session->prompt_set = load_prompts(prompts, session->tokenizer ? &*session->tokenizer : nullptr, data.data / "gsm8k",
                                      session->config.sizes.vocab);
@@ -63,9 +74,10 @@ void Session::require_room(std::int64_t max_new_tokens) const {
   for (const PromptItem& p : prompts) {
     const auto n = static_cast<std::int64_t>(p.ids.size());
     if (n + max_new_tokens > config.sizes.max_positions)
-      fail_usage("prompt {}: {} tokens and {} new ones exceed the model's {} positions (max_position_embeddings); "
-                 "lower --max-new-tokens or leave this prompt out",
-                 p.id, n, max_new_tokens, config.sizes.max_positions);
+      fail_usage(
+          "prompt {}: {} tokens and {} new ones exceed the model's {} positions (max_position_embeddings); "
+          "lower --max-new-tokens or leave this prompt out",
+          p.id, n, max_new_tokens, config.sizes.max_positions);
   }
 }
 

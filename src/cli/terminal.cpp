@@ -45,7 +45,8 @@ std::string TerminalProgress::line_for(const ProgressUpdate& u) const {
   const int filled = static_cast<int>(share * kBarWidth);
   for (int i = 0; i < kBarWidth; ++i) bar += i < filled ? "█" : "·";
   std::string line = fmt::format("{}  {} {}/{}", stage_, bar, u.n_done, u.n_total);
-  if (u.on_tokens_per_s > 0) line += fmt::format("  ON {:.0f} tok/s, OFF {:.0f} tok/s", u.on_tokens_per_s, u.off_tokens_per_s);
+  if (u.on_tokens_per_s > 0)
+    line += fmt::format("  ON {:.0f} tok/s, OFF {:.0f} tok/s", u.on_tokens_per_s, u.off_tokens_per_s);
   if (share > 0) line += fmt::format("  ETA {}", human_duration(elapsed / share - elapsed));
   return line;
 }

@@ -56,16 +56,16 @@ class Run {
 };
 
 void Run::warn_before() {
-  const bool any_greedy = std::any_of(params_.strategy.begin(), params_.strategy.end(),
-                                      [&](Strategy s) { return is_greedy(params_, s); });
+  const bool any_greedy =
+      std::any_of(params_.strategy.begin(), params_.strategy.end(), [&](Strategy s) { return is_greedy(params_, s); });
   const auto n_seeds = params_.seed ? static_cast<std::int64_t>(params_.seed->size()) : params_.seeds;
   if (any_greedy && n_seeds > 1)
     context_.warnings.add(WarningCode::greedy_seeds_collapsed,
                           fmt::format("greedy decoding gives the same result for all {} seeds: decoded once", n_seeds));
   if (context_.prompts.size() < 10)
-    context_.warnings.add(WarningCode::few_prompts,
-                          fmt::format("{} prompts: intervals resample prompts and are too narrow below 10",
-                                      context_.prompts.size()));
+    context_.warnings.add(
+        WarningCode::few_prompts,
+        fmt::format("{} prompts: intervals resample prompts and are too narrow below 10", context_.prompts.size()));
 }
 
 ExperimentResult Run::execute() {
@@ -81,7 +81,8 @@ ExperimentResult Run::execute() {
         if (interrupted()) return std::move(result_);
       }
       if (!control_pairs_.empty())
-        check_alignment(model.decoder, params_, {dtype, backend, params_.strategy.back()}, control_pairs_.front(), tally_);
+        check_alignment(model.decoder, params_, {dtype, backend, params_.strategy.back()}, control_pairs_.front(),
+                        tally_);
     }
   }
   adjust_family(result_.conditions, mcnemar_);
@@ -91,7 +92,8 @@ ExperimentResult Run::execute() {
 }
 
 void Run::condition(Decoder& decoder, const Condition& c) {
-  ConditionAccumulator accumulator(std::string(name_of(c.dtype)), c.backend, std::string(name_of(c.strategy)), params_.clock);
+  ConditionAccumulator accumulator(std::string(name_of(c.dtype)), c.backend, std::string(name_of(c.strategy)),
+                                   params_.clock);
   const auto seeds = seeds_of(params_, c.strategy);
   const auto n_total = static_cast<std::int64_t>(context_.prompts.size() * seeds.size());
   on_ = off_ = {};
@@ -188,13 +190,13 @@ void Run::note_outcome(const Condition& c, const PromptItem& prompt, const PairO
   if (!outcome.nonfinite) return;
   const auto n_layers = context_.config.sizes.n_layers;
   const auto& stop = *outcome.nonfinite;
-  const std::string where = stop.layer == 0               ? "embeddings"
+  const std::string where = stop.layer == 0              ? "embeddings"
                             : stop.layer <= n_layers     ? fmt::format("layer {} of {}", stop.layer, n_layers)
                             : stop.layer == n_layers + 1 ? "final norm"
                                                          : "output head";
-  const std::string text =
-      fmt::format("{}, prompt {}: arm {} is not finite at step {}, first in the {}; largest |activation| before it {:.4g}",
-                  c.name(), prompt.id, name_of(stop.arm) == "on" ? "ON" : "OFF", stop.step, where, stop.max_abs_before);
+  const std::string text = fmt::format(
+      "{}, prompt {}: arm {} is not finite at step {}, first in the {}; largest |activation| before it {:.4g}",
+      c.name(), prompt.id, name_of(stop.arm) == "on" ? "ON" : "OFF", stop.step, where, stop.max_abs_before);
   context_.warnings.add(WarningCode::nonfinite_logits, text);
   problems_.push_back("non-finite logits in " + text);
 }
@@ -204,7 +206,8 @@ void Run::finish_condition(const Condition& c, const ConditionAccumulator& accum
   Json j = to_json_value(summary);
   if (params_.clock == Clock::forced) j["free_running"] = j["after_flip"] = nullptr;  // not run is not zero
   mcnemar_.push_back(summary.mcnemar);
-  j["timing"] = {{"on_tokens_per_s", on_.rate()}, {"off_tokens_per_s", off_.rate()}, {"peak_rss_bytes", peak_rss_bytes()}};
+  j["timing"] = {
+      {"on_tokens_per_s", on_.rate()}, {"off_tokens_per_s", off_.rate()}, {"peak_rss_bytes", peak_rss_bytes()}};
   if (!max_abs_activation_.empty()) j["max_abs_activation"] = to_json_value(max_abs_activation_);
   result_.conditions.push_back(std::move(j));
   result_.controls = to_json(tally_);
@@ -221,7 +224,8 @@ std::optional<Fp64Check> Run::fp64_check() {
   std::size_t longest = 0;
   for (const PromptItem& p : context_.prompts.first(std::min(kFp64Prompts, context_.prompts.size())))
     longest = std::max(longest, p.ids.size());
-  const auto need = memory_need(context_.config, DType::float64, static_cast<std::int64_t>(longest) + kFp64Steps).total();
+  const auto need =
+      memory_need(context_.config, DType::float64, static_cast<std::int64_t>(longest) + kFp64Steps).total();
   if (need > available_memory_bytes()) {
     context_.warnings.add(WarningCode::fp64_check_skipped,
                           fmt::format("the FP64 control needs {}", human_bytes(static_cast<double>(need))));

@@ -37,10 +37,13 @@ std::vector<std::string> ControlTally::failed() const {
 
 Json to_json(const ControlTally& t) {
   const auto count = [](const TokenCount& c) { return Json{{"expected", c.expected}, {"computed", c.computed}}; };
-  return {{"on_on_bit_equal", t.on_on_bit_equal},       {"off_off_bit_equal", t.off_off_bit_equal},
-          {"prefill_bit_equal", t.prefill_bit_equal},   {"order_independent", t.order_independent},
+  return {{"on_on_bit_equal", t.on_on_bit_equal},
+          {"off_off_bit_equal", t.off_off_bit_equal},
+          {"prefill_bit_equal", t.prefill_bit_equal},
+          {"order_independent", t.order_independent},
           {"alignment_independent", t.alignment_independent},
-          {"n_tokens_computed_on", count(t.n_tokens_on)}, {"n_tokens_computed_off", count(t.n_tokens_off)}};
+          {"n_tokens_computed_on", count(t.n_tokens_on)},
+          {"n_tokens_computed_off", count(t.n_tokens_off)}};
 }
 
 PairFingerprint fingerprint_pair(const Decoder& decoder, const RunParams& params, const Condition& condition,

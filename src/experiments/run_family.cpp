@@ -5,8 +5,9 @@
 namespace kvdiv {
 
 void adjust_family(Json& conditions, std::vector<std::optional<McNemarResult>> tests) {
-  for (const auto& [member, key] : {std::pair{&McNemarResult::exact, "exact"}, std::pair{&McNemarResult::mid_p, "mid_p"},
-                                    std::pair{&McNemarResult::chi2, "chi2"}}) {
+  for (const auto& [member, key] :
+       {std::pair{&McNemarResult::exact, "exact"}, std::pair{&McNemarResult::mid_p, "mid_p"},
+        std::pair{&McNemarResult::chi2, "chi2"}}) {
     std::vector<TestResult*> family;
     std::vector<std::optional<double>> p;
     std::vector<std::size_t> where;

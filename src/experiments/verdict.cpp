@@ -21,11 +21,10 @@ double orders(double larger, double smaller) { return std::log10(larger / smalle
 Verdict decide(std::span<const VerdictInput> conditions, const std::optional<Fp64Check>& fp64,
                std::span<const std::string> problems) {
   if (!problems.empty()) return {"invalid", fmt::format("The measurement is invalid: {}.", fmt::join(problems, "; "))};
-  const auto worst = std::max_element(conditions.begin(), conditions.end(), [](const auto& a, const auto& b) {
-    return a.mean_kl_nats < b.mean_kl_nats;
-  });
-  const bool all_equal = std::all_of(conditions.begin(), conditions.end(),
-                                     [](const VerdictInput& c) { return c.bit_equal_rate == 1.0; });
+  const auto worst = std::max_element(conditions.begin(), conditions.end(),
+                                      [](const auto& a, const auto& b) { return a.mean_kl_nats < b.mean_kl_nats; });
+  const bool all_equal =
+      std::all_of(conditions.begin(), conditions.end(), [](const VerdictInput& c) { return c.bit_equal_rate == 1.0; });
   if (all_equal) {
     std::int64_t n = 0;
     for (const auto& c : conditions) n += c.n_steps;
@@ -45,8 +44,10 @@ Verdict decide(std::span<const VerdictInput> conditions, const std::optional<Fp6
   // With nothing but FP64 measured there is no larger number to compare with: 1e-20 nats is logits apart by 1e-10.
   const bool vanishes = only_fp64 ? fp64_kl < 1e-20 : fewest >= kRoundingOrders;
   if (!vanishes)
-    return {"bug", fmt::format("{}; in float64 {:.2g} nats remain (max |Δlogit| {:.2g}): not rounding, it does not vanish "
-                               "with precision.", describe(*worst), fp64_kl, fp64->max_abs_dlogit)};
+    return {"bug",
+            fmt::format("{}; in float64 {:.2g} nats remain (max |Δlogit| {:.2g}): not rounding, it does not vanish "
+                        "with precision.",
+                        describe(*worst), fp64_kl, fp64->max_abs_dlogit)};
   std::string shrink = "nothing is left in float64";
   if (only_fp64)
     shrink = "that is the size of float64's own rounding";

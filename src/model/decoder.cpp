@@ -55,7 +55,9 @@ struct Decoder::Impl {
 
   Impl(const ModelConfig& c, DType d, std::shared_ptr<const Ops> o);
 
-  at::Tensor norm(const at::Tensor& x_BTC, const Weight& w) const { return ops->rms_norm(x_BTC, w->weight, norm_params); }
+  at::Tensor norm(const at::Tensor& x_BTC, const Weight& w) const {
+    return ops->rms_norm(x_BTC, w->weight, norm_params);
+  }
   at::Tensor linear(const at::Tensor& x_BTK, const Weight& w) const { return ops->linear(x_BTK, w->weight); }
 
   at::Tensor embed(std::span<const TokenId> tokens) const;
@@ -97,8 +99,8 @@ at::Tensor Decoder::Impl::attend(const AttentionModule& m, const at::Tensor& x_B
   const at::Tensor q = tap(Site::query_rotary, rotate(q_BHTD, call.rotary));
   const at::Tensor k = tap(Site::key_rotary, rotate(k_BGTD, call.rotary));
   const auto window = config.traits.windows[static_cast<std::size_t>(layer)];
-  const KvCache::View kv =
-      call.cache != nullptr ? call.cache->append(layer, k, v_BGTD, window) : KvCache::View{k, v_BGTD, call.first_position};
+  const KvCache::View kv = call.cache != nullptr ? call.cache->append(layer, k, v_BGTD, window)
+                                                 : KvCache::View{k, v_BGTD, call.first_position};
   const at::Tensor keys = tap(Site::keys, kv.keys_BGSD);
   const at::Tensor values = tap(Site::values, kv.values_BGSD);
   const at::Tensor& visible_TS = call.mask(kv.first_position, keys.size(2), window);
@@ -178,7 +180,10 @@ void Decoder::realign_weights(std::int64_t offset_bytes) {
     const auto n_bytes = static_cast<std::int64_t>(tensor.nbytes());
     const auto room = static_cast<std::int64_t>(tensor.storage().nbytes()) - n_bytes;
     if (room < offset_bytes)  // a weight that load_model did not make
-      tensor = at::empty({tensor.numel() + kWeightSlack}, tensor.options()).narrow(0, 0, tensor.numel()).view(w.shape).copy_(tensor);
+      tensor = at::empty({tensor.numel() + kWeightSlack}, tensor.options())
+                   .narrow(0, 0, tensor.numel())
+                   .view(w.shape)
+                   .copy_(tensor);
     auto* begin = static_cast<char*>(tensor.storage().mutable_data());
     std::memmove(begin + offset_bytes, tensor.data_ptr(), static_cast<std::size_t>(n_bytes));
     const auto offset = offset_bytes / static_cast<std::int64_t>(tensor.element_size());

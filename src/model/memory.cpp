@@ -55,14 +55,16 @@ MemoryNeed memory_need(const ModelConfig& config, DType dtype, std::int64_t leng
   need.cache = KvCache::n_bytes(config, dtype, length);
   // Per position: residual stream and norms (with FP32 copies), q, k, v and their repeats, the MLP's three rows. Scores:
   // the product, the scaled one, the masked one, softmax in FP32 and its rounding.
-  const std::uint64_t row = 6 * u(s.hidden) * (size + 4) + 6 * u(s.n_heads * s.head_dim) * size + 4 * u(s.intermediate) * size;
+  const std::uint64_t row =
+      6 * u(s.hidden) * (size + 4) + 6 * u(s.n_heads * s.head_dim) * size + 4 * u(s.intermediate) * size;
   need.activations = T * row + u(s.n_heads) * T * T * (4 * size + 8);
   need.logits = 6 * u(s.vocab) * 8;
   return need;
 }
 
 std::uint64_t available_memory_bytes() {
-  return std::min({proc_bytes("/proc/meminfo", "MemAvailable:", kUnlimited), cgroup_available(), address_space_available()});
+  return std::min(
+      {proc_bytes("/proc/meminfo", "MemAvailable:", kUnlimited), cgroup_available(), address_space_available()});
 }
 
 std::uint64_t peak_rss_bytes() {

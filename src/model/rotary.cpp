@@ -14,8 +14,8 @@ namespace kvdiv {
 
 Rotary::Rotary(const ModelConfig& config, DType dtype) : compute_(scalar_type(dtype)) {
   const auto wide = dtype == DType::float64 ? at::kDouble : at::kFloat;
-  const at::Tensor exponent =
-      at::arange(0, config.sizes.head_dim, 2, at::TensorOptions().dtype(wide)) / static_cast<double>(config.sizes.head_dim);
+  const at::Tensor exponent = at::arange(0, config.sizes.head_dim, 2, at::TensorOptions().dtype(wide)) /
+                              static_cast<double>(config.sizes.head_dim);
   inverse_frequencies_ = at::reciprocal(at::pow(config.rope_theta, exponent));
 }
 

@@ -24,19 +24,25 @@ bool is_ignored(std::string_view name) { return name.ends_with("rotary_emb.inv_f
 
 c10::ScalarType scalar_type_on_disk(const TensorView& view) {
   switch (view.info.dtype) {
-    case DiskDType::f64: return at::kDouble;
-    case DiskDType::f32: return at::kFloat;
-    case DiskDType::f16: return at::kHalf;
-    case DiskDType::bf16: return at::kBFloat16;
+    case DiskDType::f64:
+      return at::kDouble;
+    case DiskDType::f32:
+      return at::kFloat;
+    case DiskDType::f16:
+      return at::kHalf;
+    case DiskDType::bf16:
+      return at::kBFloat16;
     default:
-      fail_unreadable("tensor '{}': stored as {}; weights must be F64, F32, F16 or BF16 (quantized checkpoints are not supported)",
-                      view.info.name, name_of(view.info.dtype));
+      fail_unreadable(
+          "tensor '{}': stored as {}; weights must be F64, F32, F16 or BF16 (quantized checkpoints are not supported)",
+          view.info.name, name_of(view.info.dtype));
   }
 }
 
 std::string first_few(const std::vector<std::string>& names) {
   const auto shown = std::min<std::size_t>(names.size(), 4);
-  std::string out = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  std::string out =
+      fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
   return names.size() > shown ? fmt::format("{} and {} more", out, names.size() - shown) : out;
 }
 
@@ -48,8 +54,8 @@ std::vector<NamedWeight> wanted_weights(const ModelConfig& config) {
 void check_shape(const Checkpoint& checkpoint, const TensorView& view, const std::vector<std::int64_t>& expected) {
   scalar_type_on_disk(view);
   if (view.info.shape != expected)
-    fail_unreadable("{}: tensor '{}': shape [{}] on disk, [{}] by config.json", checkpoint.path().string(), view.info.name,
-                    fmt::join(view.info.shape, ", "), fmt::join(expected, ", "));
+    fail_unreadable("{}: tensor '{}': shape [{}] on disk, [{}] by config.json", checkpoint.path().string(),
+                    view.info.name, fmt::join(view.info.shape, ", "), fmt::join(expected, ", "));
 }
 
 /// The bytes on disk as a tensor with memory of its own: a mapped tensor may lie at any address.
@@ -64,9 +70,9 @@ at::Tensor cast_counted(const at::Tensor& raw, c10::ScalarType dtype, CastCounts
   const at::Tensor memory = at::empty({raw.numel() + kWeightSlack}, raw.options().dtype(dtype));
   const at::Tensor cast = memory.narrow(0, 0, raw.numel()).view(raw.sizes());
   cast.copy_(raw);
-  const bool narrows = raw.scalar_type() != dtype &&
-                       (dtype == at::kHalf || (dtype == at::kBFloat16 && raw.scalar_type() != at::kHalf) ||
-                        raw.scalar_type() == at::kDouble);
+  const bool narrows =
+      raw.scalar_type() != dtype && (dtype == at::kHalf || (dtype == at::kBFloat16 && raw.scalar_type() != at::kHalf) ||
+                                     raw.scalar_type() == at::kDouble);
   if (!narrows) return cast;
   const auto count = [](const at::Tensor& mask) { return mask.sum().item().toLong(); };
   counts.overflow += count(cast.isinf()) - count(raw.isinf());
@@ -94,8 +100,8 @@ void warn_of_casts(const CastCounts& counts, DType dtype, Warnings& warnings) {
     warnings.add(WarningCode::cast_overflow,
                  fmt::format("{} weights became infinite when cast to {}", counts.overflow, name_of(dtype)));
   if (counts.flushed_to_zero > 0)
-    warnings.add(WarningCode::cast_flushed_to_zero,
-                 fmt::format("{} non-zero weights became zero when cast to {}", counts.flushed_to_zero, name_of(dtype)));
+    warnings.add(WarningCode::cast_flushed_to_zero, fmt::format("{} non-zero weights became zero when cast to {}",
+                                                                counts.flushed_to_zero, name_of(dtype)));
 }
 
 }  // namespace
@@ -111,11 +117,14 @@ void check_checkpoint(const Checkpoint& checkpoint, const ModelConfig& config) {
       missing.push_back(weight.name);
   }
   for (const std::string& name : checkpoint.names())
-    if (!known.contains(name) && !is_ignored(name) && !(config.traits.tied_head && name == kHead)) left_over.push_back(name);
+    if (!known.contains(name) && !is_ignored(name) && !(config.traits.tied_head && name == kHead))
+      left_over.push_back(name);
   const std::string where = checkpoint.path().string();
   if (missing == std::vector<std::string>{std::string(kHead)})
-    fail_unreadable("{}: no tensor 'lm_head.weight', and config.json does not tie it to the embedding; "
-                    "if the model ties them, set \"tie_word_embeddings\": true", where);
+    fail_unreadable(
+        "{}: no tensor 'lm_head.weight', and config.json does not tie it to the embedding; "
+        "if the model ties them, set \"tie_word_embeddings\": true",
+        where);
   if (!missing.empty()) fail_unreadable("{}: missing tensor {}", where, first_few(missing));
   if (!left_over.empty())
     fail_unreadable("{}: {} tensors that {} does not have: {}", where, left_over.size(), config.architecture,

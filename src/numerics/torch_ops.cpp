@@ -28,10 +28,14 @@ at::ScalarType wide(at::ScalarType compute) { return compute == at::kDouble ? at
 
 double lowest(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kHalf: return std::numeric_limits<c10::Half>::lowest();
-    case at::kBFloat16: return std::numeric_limits<c10::BFloat16>::lowest();
-    case at::kFloat: return std::numeric_limits<float>::lowest();
-    default: return std::numeric_limits<double>::lowest();
+    case at::kHalf:
+      return std::numeric_limits<c10::Half>::lowest();
+    case at::kBFloat16:
+      return std::numeric_limits<c10::BFloat16>::lowest();
+    case at::kFloat:
+      return std::numeric_limits<float>::lowest();
+    default:
+      return std::numeric_limits<double>::lowest();
   }
 }
 

@@ -30,7 +30,8 @@ std::string cpu_features() {
   for (std::string line; std::getline(in, line);) {
     if (line.rfind("flags", 0) != 0) continue;
     for (const char* flag : {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16"})
-      if ((line + ' ').find(std::string(" ") + flag + " ") != std::string::npos) out += (out.empty() ? "" : " ") + std::string(flag);
+      if ((line + ' ').find(std::string(" ") + flag + " ") != std::string::npos)
+        out += (out.empty() ? "" : " ") + std::string(flag);
     break;
   }
   return out;
@@ -46,9 +47,10 @@ Json numeric_variables() {
   Json out = Json::object();
   for (char** e = environ; *e != nullptr; ++e) {
     const std::string_view entry(*e);
-    for (const std::string_view prefix :
-         {"MKL_", "OMP_", "KMP_", "ONEDNN_", "DNNL_", "OPENBLAS_", "LRU_CACHE_CAPACITY", "ATEN_CPU_CAPABILITY", "CUBLAS_", "NVIDIA_TF32", "TORCH_", "KVDIV_"})
-      if (entry.starts_with(prefix)) out[std::string(entry.substr(0, entry.find('=')))] = entry.substr(entry.find('=') + 1);
+    for (const std::string_view prefix : {"MKL_", "OMP_", "KMP_", "ONEDNN_", "DNNL_", "OPENBLAS_", "LRU_CACHE_CAPACITY",
+                                          "ATEN_CPU_CAPABILITY", "CUBLAS_", "NVIDIA_TF32", "TORCH_", "KVDIV_"})
+      if (entry.starts_with(prefix))
+        out[std::string(entry.substr(0, entry.find('=')))] = entry.substr(entry.find('=') + 1);
   }
   return out;
 }
@@ -64,11 +66,16 @@ std::string stamp(const char* format) {
 }  // namespace
 
 Json describe_environment(int n_threads) {
-  return {{"cpu", cpu_name()},     {"cpu_features", cpu_features()},
-          {"n_cores", sysconf(_SC_NPROCESSORS_ONLN)}, {"n_threads", n_threads},
-          {"device", "cpu"},       {"gpu", nullptr},
-          {"driver", nullptr},     {"cuda", nullptr},
-          {"cublas", nullptr},     {"os", operating_system()},
+  return {{"cpu", cpu_name()},
+          {"cpu_features", cpu_features()},
+          {"n_cores", sysconf(_SC_NPROCESSORS_ONLN)},
+          {"n_threads", n_threads},
+          {"device", "cpu"},
+          {"gpu", nullptr},
+          {"driver", nullptr},
+          {"cuda", nullptr},
+          {"cublas", nullptr},
+          {"os", operating_system()},
           {"env_vars", numeric_variables()}};
 }
 

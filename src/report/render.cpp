@@ -51,9 +51,11 @@ std::string header(const Json& r) {
   std::string out = fmt::format("kvdiv {}  {}  {}, {} parameters\n", text(at_path(r, {"experiment", "name"})),
                                 text(at_path(model, {"name"})), text(at_path(model, {"architecture"})),
                                 count(at_path(model, {"n_params"})));
-  out += fmt::format("  attention {}, cache in the compute dtype, device {}, threads {}\n", text(at_path(numerics, {"attention"})),
-                     text(at_path(r, {"environment", "device"})), count(at_path(r, {"environment", "n_threads"})));
-  out += fmt::format("  prompts {}, {} of them\n", text(at_path(r, {"data", "source"})), count(at_path(r, {"data", "n_prompts"})));
+  out += fmt::format("  attention {}, cache in the compute dtype, device {}, threads {}\n",
+                     text(at_path(numerics, {"attention"})), text(at_path(r, {"environment", "device"})),
+                     count(at_path(r, {"environment", "n_threads"})));
+  out += fmt::format("  prompts {}, {} of them\n", text(at_path(r, {"data", "source"})),
+                     count(at_path(r, {"data", "n_prompts"})));
   out += "  KL(on‖off) = Σ p_on ln(p_on/p_off), FP64, temperature 1; same-prefix steps differ by arithmetic only\n";
   return out;
 }
@@ -76,12 +78,14 @@ std::string metrics_table(const Json& c) {
   };
   metric_row(table, c, "steps", [](const Json& g) { return count(at_path(g, {"n_steps"})); });
   metric_row(table, c, "KL(on‖off) mean, nats", stat("kl_on_off_nats", "mean"));
-  metric_row(table, c, "  95 % interval, by prompt", [](const Json& g) { return interval(at_path(g, {"kl_on_off_nats"})); });
-  metric_row(table, c, "  99th percentile; max", [&](const Json& g) {
-    return stat("kl_on_off_nats", "p99")(g) + "; " + stat("kl_on_off_nats", "max")(g);
-  });
+  metric_row(table, c, "  95 % interval, by prompt",
+             [](const Json& g) { return interval(at_path(g, {"kl_on_off_nats"})); });
+  metric_row(table, c, "  99th percentile; max",
+             [&](const Json& g) { return stat("kl_on_off_nats", "p99")(g) + "; " + stat("kl_on_off_nats", "max")(g); });
   metric_row(table, c, "  mean, bits", [](const Json& g) { return in_bits(at_path(g, {"kl_on_off_nats", "mean"})); });
-  metric_row(table, c, "JS mean, bits (at most 1)", [](const Json& g) { return in_bits(at_path(g, {"js_nats", "mean"})); });
+  metric_row(table, c, "JS mean, bits (at most 1)", [](const Json& g) {
+    return in_bits(at_path(g, {"js_nats", "mean"}));
+  });
   metric_row(table, c, "max |Δlogit|", stat("max_abs_dlogit", "max"));
   metric_row(table, c, "bit-equal steps", [](const Json& g) { return percent(at_path(g, {"bit_equal_rate"})); });
   metric_row(table, c, "different token chosen", [](const Json& g) {
@@ -104,13 +108,13 @@ std::string accuracy_line(const Json& c) {
 
 std::string condition_block(const Json& c) {
   const auto text = [&](const char* key) { return c.value(key, std::string(kNone)); };
-  std::string out = fmt::format("\n  {} / {} / {}   {} pairs: {} prompts", text("dtype"), text("backend"), text("strategy"),
-                                count(at_path(c, {"n_pairs"})), count(at_path(c, {"n_prompts"})));
+  std::string out = fmt::format("\n  {} / {} / {}   {} pairs: {} prompts", text("dtype"), text("backend"),
+                                text("strategy"), count(at_path(c, {"n_pairs"})), count(at_path(c, {"n_prompts"})));
   const Json& seeds = at_path(c, {"n_seeds"});
   out += seeds.is_number() && seeds.get<int>() > 1 ? fmt::format(" × {} seeds\n", count(seeds)) : "\n";
   out += metrics_table(c);
-  out += fmt::format("    pairs whose tokens differ: {}; first flip, median step: {}\n", percent(at_path(c, {"divergence_rate"})),
-                     short_number(at_path(c, {"flip_index", "median"})));
+  out += fmt::format("    pairs whose tokens differ: {}; first flip, median step: {}\n",
+                     percent(at_path(c, {"divergence_rate"})), short_number(at_path(c, {"flip_index", "median"})));
   out += accuracy_line(c);
   const Json& timing = at_path(c, {"timing"});
   out += fmt::format("    speed: ON {} tokens/s, OFF {} tokens/s\n", short_number(at_path(timing, {"on_tokens_per_s"})),
@@ -122,11 +126,13 @@ std::string controls_line(const Json& controls) {
   std::string failed;
   int n = 0;
   for (const auto& [name, value] : controls.items()) {
-    const bool holds = value.is_boolean() ? value.get<bool>() : at_path(value, {"expected"}) == at_path(value, {"computed"});
+    const bool holds =
+        value.is_boolean() ? value.get<bool>() : at_path(value, {"expected"}) == at_path(value, {"computed"});
     ++n;
     if (!holds) failed += (failed.empty() ? "" : ", ") + name;
   }
-  return failed.empty() ? fmt::format("\n  controls: all {} hold\n", n) : fmt::format("\n  controls FAILED: {}\n", failed);
+  return failed.empty() ? fmt::format("\n  controls: all {} hold\n", n)
+                        : fmt::format("\n  controls FAILED: {}\n", failed);
 }
 
 }  // namespace
@@ -145,10 +151,12 @@ std::string render_text(const Json& r) {
   for (const Json& condition : at_path(r, {"conditions"})) out += condition_block(condition);
   out += controls_line(at_path(r, {"controls"}));
   if (const Json& sentence = at_path(r, {"verdict", "sentence"}); sentence.is_string())
-    out += fmt::format("  verdict: {}. {}\n", at_path(r, {"verdict", "kind"}).get<std::string>(), sentence.get<std::string>());
+    out += fmt::format("  verdict: {}. {}\n", at_path(r, {"verdict", "kind"}).get<std::string>(),
+                       sentence.get<std::string>());
   if (!r.value("complete", false)) out += "  INCOMPLETE: the run was interrupted\n";
   for (const Json& w : at_path(r, {"warnings"}))
-    out += fmt::format("  warning ({}): {}\n    → {}\n", w.value("code", ""), w.value("message", ""), w.value("remedy", ""));
+    out += fmt::format("  warning ({}): {}\n    → {}\n", w.value("code", ""), w.value("message", ""),
+                       w.value("remedy", ""));
   return out;
 }
 

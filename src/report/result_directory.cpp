@@ -15,7 +15,8 @@ ResultDirectory::ResultDirectory(fs::path path, bool overwrite) : path_(std::mov
   std::error_code code;
   fs::create_directories(path_, code);
   if (code || !fs::is_directory(path_))
-    fail_unreadable("--output {}: cannot make the directory: {}", path_.string(), code ? code.message() : "it is a file");
+    fail_unreadable("--output {}: cannot make the directory: {}", path_.string(),
+                    code ? code.message() : "it is a file");
   const bool has_result = fs::exists(path_ / kReportFile) || fs::exists(path_ / kRecordsFile);
   if (has_result && !overwrite)
     fail_usage("--output {}: holds a result already; use --overwrite or another directory", path_.string());

@@ -22,7 +22,8 @@ using namespace kvdiv;
 using Flags = std::map<std::string, std::string>;
 
 Flags parse(int argc, char** argv) {
-  Flags flags{{"dtype", "float16"}, {"max-new-tokens", "64"}, {"threads", "1"}, {"prefill-chunk", "0"}, {"attention", "eager"}};
+  Flags flags{
+      {"dtype", "float16"}, {"max-new-tokens", "64"}, {"threads", "1"}, {"prefill-chunk", "0"}, {"attention", "eager"}};
   for (int i = 1; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
   for (const char* needed : {"model", "ids", "out"})
     if (!flags.contains(needed)) fail_usage("kvdiv_dump_logits: --{} is missing", needed);
@@ -39,8 +40,7 @@ void dump(const Flags& flags) {
   const Checkpoint checkpoint = Checkpoint::open(flags.at("model"));
   const ModelConfig config =
       parse_model_config(checkpoint.config(), checkpoint.generation_config(), "config.json", warnings);
-  const LoadedModel model =
-      load_model(checkpoint, config, *dtype, make_ops("torch", flags.at("attention")), warnings);
+  const LoadedModel model = load_model(checkpoint, config, *dtype, make_ops("torch", flags.at("attention")), warnings);
 
   PairRequest request;
   const auto ids = read_json_file(flags.at("ids")).get<std::vector<TokenId>>();

@@ -16,7 +16,9 @@ template <class E>
 struct EnumNames;
 
 template <class E>
-concept NamedEnum = requires { EnumNames<E>::values; };
+concept NamedEnum = requires {
+  EnumNames<E>::values;
+};
 
 template <NamedEnum E>
 constexpr std::string_view name_of(E value) {
@@ -43,14 +45,14 @@ enum class DType { float16, bfloat16, float32, float64 };
 template <>
 struct EnumNames<DType> {
   static constexpr std::string_view what = "dtype";
-  static constexpr std::array<std::pair<DType, std::string_view>, 4> values{
-      {{DType::float16, "float16"}, {DType::bfloat16, "bfloat16"}, {DType::float32, "float32"}, {DType::float64, "float64"}}};
+  static constexpr std::array<std::pair<DType, std::string_view>, 4> values{{{DType::float16, "float16"},
+                                                                             {DType::bfloat16, "bfloat16"},
+                                                                             {DType::float32, "float32"},
+                                                                             {DType::float64, "float64"}}};
 };
 
 /// Bytes of one element.
-constexpr int size_of(DType dtype) {
-  return dtype == DType::float64 ? 8 : dtype == DType::float32 ? 4 : 2;
-}
+constexpr int size_of(DType dtype) { return dtype == DType::float64 ? 8 : dtype == DType::float32 ? 4 : 2; }
 
 enum class Clock { forced, free, both };
 template <>

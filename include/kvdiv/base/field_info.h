@@ -11,7 +11,7 @@ namespace kvdiv {
 enum class FieldKind { boolean, integer, number, text, list_integer, list_text, texts };
 
 struct FieldInfo {
-  std::string key;      ///< kebab-case
+  std::string key;  ///< kebab-case
   std::string help;
   FieldKind kind = FieldKind::text;
   std::string choices;  ///< names of an enum, or empty

@@ -32,7 +32,9 @@ struct ProbeVisitor {
 }  // namespace detail
 
 template <class S>
-concept Described = requires(detail::ProbeVisitor& v, S& s) { describe_fields(v, s); };
+concept Described = requires(detail::ProbeVisitor& v, S& s) {
+  describe_fields(v, s);
+};
 
 inline std::string json_key(std::string_view key) {
   std::string out(key);

@@ -6,7 +6,7 @@
 namespace kvdiv {
 
 struct ProgressUpdate {
-  std::int64_t n_done = 0, n_total = 0;      ///< pairs
+  std::int64_t n_done = 0, n_total = 0;  ///< pairs
   double on_tokens_per_s = 0.0, off_tokens_per_s = 0.0;
 };
 

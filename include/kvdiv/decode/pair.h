@@ -51,7 +51,8 @@ struct EnumNames<Finish> {
 struct NonfiniteStop {
   Arm arm = Arm::on;
   std::int64_t step = 0;
-  std::int64_t layer = 0;  ///< first one whose output is not finite: 0 embeddings, 1…L blocks, L+1 final norm, L+2 logits
+  std::int64_t layer =
+      0;  ///< first one whose output is not finite: 0 embeddings, 1…L blocks, L+1 final norm, L+2 logits
   double max_abs_before = 0.0;  ///< largest |activation| of the layers before it
 };
 

@@ -21,10 +21,10 @@ namespace kvdiv {
 
 struct PromptItem {
   std::string id;
-  std::string sha256;              ///< of the ids
-  std::int64_t index = 0;          ///< row in its source: the counter of the sampling uniforms
+  std::string sha256;      ///< of the ids
+  std::int64_t index = 0;  ///< row in its source: the counter of the sampling uniforms
   std::vector<TokenId> ids;
-  std::optional<std::string> gold; ///< canonical number of the reference solution
+  std::optional<std::string> gold;  ///< canonical number of the reference solution
 };
 
 /// Takes records in order; `commit` ends a pair: what came before is durable afterwards.
@@ -56,7 +56,7 @@ struct Context {
 struct ExperimentResult {
   Json controls = Json::object();
   Json conditions = Json::array();
-  Json verdict;          ///< {kind, sentence}
+  Json verdict;                 ///< {kind, sentence}
   Json extra = Json::object();  ///< further top-level keys of the report (cast counts, FP64 check)
   bool complete = false;
 };

@@ -32,16 +32,16 @@ struct EnumNames<NormCast> {
 
 /// What distinguishes the architectures: the whole list. A test flips each one and must see the logits move.
 struct Traits {
-  double norm_offset = 0.0;                         ///< gain is offset + weight (Gemma: 1)
+  double norm_offset = 0.0;  ///< gain is offset + weight (Gemma: 1)
   NormCast norm_cast = NormCast::before_weight;
-  std::optional<double> embedding_scale;            ///< √hidden (Gemma), rounded to the compute dtype
+  std::optional<double> embedding_scale;  ///< √hidden (Gemma), rounded to the compute dtype
   Activation activation = Activation::silu;
-  bool sandwich_norms = false;                      ///< norms after attention and after the MLP too (Gemma-2)
-  double query_scale = 0.0;                         ///< factor on q·k: head_dim^-½ or query_pre_attn_scalar^-½
-  std::optional<double> attention_cap;              ///< soft-cap of the scaled scores
-  std::optional<double> final_cap;                  ///< soft-cap of the logits
-  std::vector<std::optional<std::int64_t>> windows; ///< per layer: keys a query sees, itself included; none: all
-  bool tied_head = false;                           ///< lm_head is the embedding matrix
+  bool sandwich_norms = false;                       ///< norms after attention and after the MLP too (Gemma-2)
+  double query_scale = 0.0;                          ///< factor on q·k: head_dim^-½ or query_pre_attn_scalar^-½
+  std::optional<double> attention_cap;               ///< soft-cap of the scaled scores
+  std::optional<double> final_cap;                   ///< soft-cap of the logits
+  std::vector<std::optional<std::int64_t>> windows;  ///< per layer: keys a query sees, itself included; none: all
+  bool tied_head = false;                            ///< lm_head is the embedding matrix
 };
 
 template <class V>
@@ -82,9 +82,9 @@ struct ModelConfig {
   Traits traits;
   double rope_theta = 10000.0;
   double rms_norm_eps = 1e-6;
-  std::vector<TokenId> eos_ids;      ///< generation_config.json's, else config.json's; may be empty
+  std::vector<TokenId> eos_ids;  ///< generation_config.json's, else config.json's; may be empty
   std::optional<TokenId> bos_id;
-  std::string declared_dtype;        ///< torch_dtype or dtype as written, only reported
+  std::string declared_dtype;  ///< torch_dtype or dtype as written, only reported
 
   /// Parameters as a checkpoint of this config has them (a tied head counted once).
   std::int64_t n_params() const;

@@ -7,10 +7,14 @@ namespace kvdiv {
 
 constexpr c10::ScalarType scalar_type(DType dtype) {
   switch (dtype) {
-    case DType::float16: return c10::ScalarType::Half;
-    case DType::bfloat16: return c10::ScalarType::BFloat16;
-    case DType::float32: return c10::ScalarType::Float;
-    case DType::float64: return c10::ScalarType::Double;
+    case DType::float16:
+      return c10::ScalarType::Half;
+    case DType::bfloat16:
+      return c10::ScalarType::BFloat16;
+    case DType::float32:
+      return c10::ScalarType::Float;
+    case DType::float64:
+      return c10::ScalarType::Double;
   }
   return c10::ScalarType::Undefined;
 }
