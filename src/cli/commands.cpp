@@ -1,7 +1,11 @@
 // The table of commands: a new one is a row here.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "command.h"
+#include "kvdiv/experiments/drift.h"
+#include "kvdiv/experiments/patch.h"
 #include "kvdiv/experiments/run.h"
 #include "kvdiv/model/memory.h"
 #include "kvdiv/numerics/switches.h"
@@ -24,21 +28,39 @@ Json effective(const S&... structs) {
   return out;
 }
 
-int run_command(const Invocation& invocation) {
-  if (invocation.values.contains("seed") && invocation.values.contains("seeds") && !invocation.values["seed"].is_null())
-    fail_usage("--seed and --seeds contradict each other: give one of them");
+/// A command that measures on a model: session, result directory and report around one function.
+template <Described P>
+int measuring_command(const Invocation& invocation, const char* name, std::int64_t (*n_steps)(const P&),
+                      ExperimentResult (*experiment)(Context&, const P&)) {
   const auto model = take<ModelParams>(invocation);
   auto prompts = take<PromptParams>(invocation);
-  const auto run = take<RunParams>(invocation);
-  validate(run);
+  const auto params = take<P>(invocation);
+  validate(params);
   if (take<ConfigParams>(invocation).print_config) {
     resolve_defaults(prompts);
-    fmt::print("{}\n", effective(model, prompts, run).dump(2));
+    fmt::print("{}\n", effective(model, prompts, params).dump(2));
     return 0;
   }
   const auto session = open_session(model, prompts);
-  MeasurePlan plan{"run", effective(prompts, run), run.dtype, run.attention, run.max_new_tokens};
-  return measure(invocation, plan, *session, [&](Context& context) { return run_experiment(context, run); });
+  MeasurePlan plan{name, effective(prompts, params), params.dtype, params.attention, n_steps(params)};
+  return measure(invocation, plan, *session, [&](Context& context) { return experiment(context, params); });
+}
+
+int drift_command(const Invocation& invocation) {
+  return measuring_command<DriftParams>(
+      invocation, "drift", [](const DriftParams& p) { return std::max(p.step + 1, p.max_steps); }, run_drift);
+}
+
+int patch_command(const Invocation& invocation) {
+  return measuring_command<PatchParams>(
+      invocation, "patch", [](const PatchParams& p) { return p.max_steps; }, run_patch);
+}
+
+int run_command(const Invocation& invocation) {
+  if (invocation.values.contains("seed") && invocation.values.contains("seeds") && !invocation.values["seed"].is_null())
+    fail_usage("--seed and --seeds contradict each other: give one of them");
+  return measuring_command<RunParams>(
+      invocation, "run", [](const RunParams& p) { return p.max_new_tokens; }, run_experiment);
 }
 
 int models_command(const Invocation& invocation) {
@@ -121,6 +143,21 @@ const std::vector<Command>& commands() {
        {"kvdiv run --model toy-gemma2 --dtype float16,float32 --limit 8",
         "kvdiv run --model mistral --strategy greedy,top-k --seeds 5 --limit 100 --output results/mistral"},
        run_command},
+      {"drift",
+       "per layer and head: how far hidden states and attention weights of the arms are apart at one decode step",
+       all_fields<ModelParams, DriftParams, PromptParams, OutputParams, ConfigParams>(),
+       "",
+       {"kvdiv drift --model toy-gemma2 --limit 12", "kvdiv drift --model mistral --samples 600 --step 1",
+        "kvdiv drift --model toy-mistral --limit 4 --unaligned"},
+       drift_command},
+      {"patch",
+       "put K, V or the residual stream of one arm into the other: what the difference is made of",
+       all_fields<ModelParams, PatchParams, PromptParams, OutputParams, ConfigParams>(),
+       "",
+       {"kvdiv patch --model toy-mistral --limit 12",
+        "kvdiv patch --model toy-mistral --limit 4 --what k,v --layers 2,3 --heads 0 --step 4 --positions stored",
+        "kvdiv patch --model mistral --samples 600 --what residual --step 0,1"},
+       patch_command},
       {"report",
        "print a result again without decoding",
        all_fields<JsonParams>(),

@@ -24,8 +24,7 @@ class DirectorySink final : public RecordSink {
  public:
   using WriteReport = std::function<void(const ExperimentResult&)>;
   DirectorySink(ResultDirectory& directory, WriteReport write) : directory_(directory), write_(std::move(write)) {}
-  void add(const StepRecord& record) override { directory_.append("step", record); }
-  void add(const PairRecord& record) override { directory_.append("pair", record); }
+  void write(std::string_view type, const Json& record) override { directory_.append_line(type, record); }
   void commit() override { directory_.commit(); }
   void checkpoint(const ExperimentResult& so_far) override { write_(so_far); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "common_setup.h"
 #include "kvdiv/base/interrupt.h"
 #include "kvdiv/decode/pair.h"
 #include "kvdiv/model/memory.h"
@@ -11,7 +12,6 @@
 #include "kvdiv/stats/metrics.h"
 #include "run_controls.h"
 #include "run_family.h"
-#include "run_setup.h"
 #include "verdict.h"
 
 namespace kvdiv {
@@ -116,7 +116,8 @@ void Run::condition(Decoder& decoder, const Condition& c) {
 
 PairOutcome Run::pair(const Decoder& decoder, const Condition& c, const PromptItem& prompt, std::int64_t seed,
                       ConditionAccumulator& accumulator) {
-  const PairRequest request = make_request(decoder.config(), params_, c, prompt, seed);
+  PairRequest request = make_request(decoder.config(), params_, params_.clock, c, prompt, seed);
+  request.planted = context_.planted;
   StepRecord record;
   record.pair_id = fmt::format("{}/{}/s{}", c.name(), prompt.id, seed);
   Fingerprinter fingerprinter;
@@ -235,17 +236,17 @@ std::optional<Fp64Check> Run::fp64_check() {
   const LoadedModel model = context_.load(DType::float64, params_.backend.front(), params_.attention);
   RunParams params = params_;
   params.max_new_tokens = std::min(params.max_new_tokens, kFp64Steps);
-  params.clock = Clock::forced;
   Fp64Check check;
   double sum = 0.0;
   for (const PromptItem& prompt : context_.prompts.first(std::min(kFp64Prompts, context_.prompts.size()))) {
     const Condition c{DType::float64, params_.backend.front(), Strategy::greedy};
-    decode_pair(model.decoder, make_request(context_.config, params, c, prompt, 0), [&](const StepView& step) {
-      const StepMetrics m = compare_logits(step.logits_on, step.logits_off);
-      sum += m.kl_on_off_nats;
-      check.max_abs_dlogit = std::max(check.max_abs_dlogit, m.max_abs_dlogit);
-      ++check.n_steps;
-    });
+    decode_pair(model.decoder, make_request(context_.config, params, Clock::forced, c, prompt, 0),
+                [&](const StepView& step) {
+                  const StepMetrics m = compare_logits(step.logits_on, step.logits_off);
+                  sum += m.kl_on_off_nats;
+                  check.max_abs_dlogit = std::max(check.max_abs_dlogit, m.max_abs_dlogit);
+                  ++check.n_steps;
+                });
     context_.progress.update({++check.n_prompts, static_cast<std::int64_t>(kFp64Prompts), 0.0, 0.0});
   }
   context_.progress.end_stage();
@@ -265,6 +266,11 @@ void Run::decide_verdict() {
 }
 
 }  // namespace
+
+void validate(const RunParams& params) {
+  validate(static_cast<const ArithmeticParams&>(params));
+  validate(static_cast<const DecodeParams&>(params));
+}
 
 ExperimentResult run_experiment(Context& context, const RunParams& params) {
   validate(params);

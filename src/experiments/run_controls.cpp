@@ -48,7 +48,7 @@ Json to_json(const ControlTally& t) {
 
 PairFingerprint fingerprint_pair(const Decoder& decoder, const RunParams& params, const Condition& condition,
                                  const PromptItem& prompt, std::int64_t seed) {
-  PairRequest request = make_request(decoder.config(), params, condition, prompt, seed);
+  PairRequest request = make_request(decoder.config(), params, params.clock, condition, prompt, seed);
   request.max_new_tokens = std::min(request.max_new_tokens, kControlSteps);
   request.clock = params.clock == Clock::free ? Clock::free : Clock::forced;
   request.record_activations = false;

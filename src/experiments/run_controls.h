@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "run_setup.h"
+#include "common_setup.h"
+#include "kvdiv/experiments/run.h"
 
 namespace kvdiv {
 

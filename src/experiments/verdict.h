@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "run_setup.h"
+#include "common_setup.h"
 
 namespace kvdiv {
 

@@ -50,6 +50,13 @@ void KvCache::truncate(std::int64_t length) {
   length_ = length;
 }
 
+at::Tensor KvCache::keys(std::int64_t layer) const {
+  return keys_.at(static_cast<std::size_t>(layer)).narrow(2, 0, length_);
+}
+at::Tensor KvCache::values(std::int64_t layer) const {
+  return values_.at(static_cast<std::size_t>(layer)).narrow(2, 0, length_);
+}
+
 KvCache KvCache::fork() const {
   KvCache copy;
   copy.length_ = length_;

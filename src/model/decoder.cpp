@@ -119,11 +119,11 @@ at::Tensor Decoder::Impl::block(const BlockModule& m, at::Tensor x_BTC, const Ca
   const TapPoint tap{call.tap, layer};
   const bool sandwich = config.traits.sandwich_norms;
   at::Tensor y_BTC = attend(*m.self_attn, tap(Site::attention_norm, norm(x_BTC, m.input_layernorm)), call, layer);
-  if (sandwich) y_BTC = norm(y_BTC, m.post_attention_layernorm);
+  if (sandwich) y_BTC = tap(Site::attention_post_norm, norm(y_BTC, m.post_attention_layernorm));
   x_BTC = tap(Site::attention_residual, x_BTC + y_BTC);
   const Weight& before_mlp = sandwich ? m.pre_feedforward_layernorm : m.post_attention_layernorm;
   y_BTC = mlp(*m.mlp, tap(Site::mlp_norm, norm(x_BTC, before_mlp)), tap);
-  if (sandwich) y_BTC = norm(y_BTC, m.post_feedforward_layernorm);
+  if (sandwich) y_BTC = tap(Site::mlp_post_norm, norm(y_BTC, m.post_feedforward_layernorm));
   return tap(Site::block, x_BTC + y_BTC);
 }
 

@@ -6,17 +6,12 @@
 #include <cmath>
 #include <numeric>
 
+#include "quiet.h"
+
 namespace kvdiv {
 namespace {
 
 namespace bm = boost::math;
-/// Boost reports domain and evaluation errors as NaN, not as exceptions; optional_number turns those into null.
-using Quiet = bm::policies::policy<bm::policies::domain_error<bm::policies::ignore_error>,
-                                   bm::policies::pole_error<bm::policies::ignore_error>,
-                                   bm::policies::overflow_error<bm::policies::ignore_error>,
-                                   bm::policies::evaluation_error<bm::policies::ignore_error>>;
-
-std::optional<double> optional_number(double x) { return std::isfinite(x) ? std::optional<double>(x) : std::nullopt; }
 
 TestResult named(std::string variant, std::int64_t n) {
   TestResult t;

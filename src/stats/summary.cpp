@@ -7,9 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "draws.h"
 #include "kvdiv/base/error.h"
-#include "kvdiv/base/random.h"
 #include "kvdiv/stats/sum.h"
+#include "moments.h"
 
 namespace kvdiv {
 namespace {
@@ -35,19 +36,13 @@ std::vector<Cluster> cluster_sums(std::span<const double> values, std::span<cons
   return out;
 }
 
-/// The mean of one resample. A 32-bit word picks one of k prompts by multiplication: its bias is below k/2³².
 double resample_mean(std::span<const Cluster> clusters, std::uint32_t resample, std::uint64_t seed) {
-  const std::array<std::uint32_t, 2> key{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)};
   double sum = 0.0;
   std::int64_t n = 0;
-  for (std::size_t drawn = 0; drawn < clusters.size();) {
-    for (const std::uint32_t word : philox4x32({static_cast<std::uint32_t>(drawn / 4), resample, 0, 0}, key)) {
-      if (drawn++ == clusters.size()) break;
-      const Cluster& c = clusters[(std::uint64_t{word} * clusters.size()) >> 32];
-      sum += c.sum;
-      n += c.n;
-    }
-  }
+  draw_clusters(clusters.size(), resample, seed, [&](std::uint32_t i) {
+    sum += clusters[i].sum;
+    n += clusters[i].n;
+  });
   return sum / static_cast<double>(n);
 }
 
@@ -58,30 +53,6 @@ std::optional<Interval> bootstrap(std::span<const Cluster> clusters, const StatO
     means[r] = resample_mean(clusters, static_cast<std::uint32_t>(r), options.seed);
   std::sort(means.begin(), means.end());
   return Interval{quantile_sorted(means, 0.025), quantile_sorted(means, 0.975)};
-}
-
-std::vector<double> sorted_finite(std::span<const double> values) {
-  std::vector<double> out;
-  out.reserve(values.size());
-  std::copy_if(values.begin(), values.end(), std::back_inserter(out), [](double x) { return std::isfinite(x); });
-  std::sort(out.begin(), out.end());
-  return out;
-}
-
-void set_mean_and_std(std::span<const double> sorted, Stat& s) {
-  const auto n = static_cast<double>(sorted.size());
-  CompensatedSum sum, first, second;
-  for (const double x : sorted) sum.add(x);
-  // Rounding must not push the mean out of the range of the values: equal values have exactly their mean, and std 0.
-  const double mean = std::clamp(sum.value() / n, sorted.front(), sorted.back());
-  s.mean = mean;
-  if (sorted.size() < 2) return;
-  for (const double x : sorted) {
-    first.add(x - mean);
-    second.add((x - mean) * (x - mean));
-  }
-  const double squares = second.value() - first.value() * first.value() / n;  // the mean's own rounding taken out
-  s.std = std::sqrt(std::max(0.0, squares) / (n - 1.0));
 }
 
 void set_quantiles(std::span<const double> sorted, Stat& s) {
@@ -130,12 +101,15 @@ std::optional<Interval> bootstrap_mean(std::span<const double> values, std::span
 Stat summarize(std::span<const double> values, std::span<const std::int32_t> clusters, const StatOptions& options) {
   if (values.size() != clusters.size())
     fail(ErrorKind::internal, "summarize: {} values, {} clusters", values.size(), clusters.size());
-  const std::vector<double> sorted = sorted_finite(values);
+  std::vector<double> sorted = finite_values(values);
+  std::sort(sorted.begin(), sorted.end());
   Stat s;
   s.n = static_cast<std::int64_t>(sorted.size());
   s.n_nonfinite = static_cast<std::int64_t>(values.size() - sorted.size());
   if (sorted.empty()) return s;
-  set_mean_and_std(sorted, s);
+  const Moments m = moments(sorted);
+  s.mean = m.mean;
+  if (s.n > 1) s.std = std::sqrt(m.squares / (m.n - 1.0));
   set_quantiles(sorted, s);
   set_interval(cluster_sums(values, clusters), options, s);
   return s;

@@ -14,70 +14,18 @@
 #include "kvdiv/decode/pair.h"
 #include "kvdiv/decode/sampling.h"
 #include "kvdiv/io/tokenizer.h"
-#include "support/models.h"
+#include "support/experiment.h"
 
 namespace kvdiv::test {
 namespace {
 
 using testing::HasSubstr;
 
-class MemorySink final : public RecordSink {
- public:
-  void add(const StepRecord& r) override {
-    steps.push_back(r);
-    text += to_json_value(r).dump() + "\n";
-  }
-  void add(const PairRecord& r) override {
-    pairs.push_back(r);
-    text += to_json_value(r).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  }
-  void commit() override { ++n_commits; }
-  void checkpoint(const ExperimentResult&) override { ++n_checkpoints; }
-  std::vector<StepRecord> steps;
-  std::vector<PairRecord> pairs;
-  std::string text;
-  int n_commits = 0, n_checkpoints = 0;
-};
+Fixture toy_llama(std::size_t n_prompts) { return toy("toy-llama", n_prompts); }
 
-class Silent final : public Progress {
- public:
-  void stage(const std::string&) override {}
-  void update(const ProgressUpdate& u) override {
-    if (u.n_done == interrupt_after) set_interrupted(true);
-  }
-  void end_stage() override {}
-  std::int64_t interrupt_after = -1;
-};
-
-struct Fixture {
-  explicit Fixture(std::filesystem::path model_dir, std::vector<PromptItem> items)
-      : dir(std::move(model_dir)), config(config_of(dir)), tokenizer(Tokenizer::open(dir)), prompts(std::move(items)) {}
-
-  ExperimentResult run(const RunParams& params) {
-    set_interrupted(false);
-    Context context{config, prompts, [this](DType d, const std::string&, const std::string& attention) { return loader(d, attention); }, {}, sink, warnings, progress};
-    if (tokenizer) context.detokenize = [this](std::span<const TokenId> ids) { return tokenizer->decode(ids); };
-    return run_experiment(context, params);
-  }
-
-  std::filesystem::path dir;
-  ModelConfig config;
-  std::optional<Tokenizer> tokenizer;
-  std::vector<PromptItem> prompts;
-  std::function<LoadedModel(DType, const std::string&)> loader = [this](DType d, const std::string& attention) { return load(dir, d, attention); };
-  MemorySink sink;
-  Warnings warnings;
-  Silent progress;
-};
-
-Fixture toy_llama(std::size_t n_prompts) {
-  const auto tokenizer = Tokenizer::open(toy_dir("toy-llama"));
-  std::vector<PromptItem> items;
-  const std::vector<std::string> texts{"Once upon a time, there was a little girl.", "Tom and his dog went to the park.",
-                                       "Question: Lily has 3 apples and buys 4 more.\nAnswer:"};
-  for (std::size_t i = 0; i < n_prompts; ++i)
-    items.push_back({fmt::format("p{}", i), "", static_cast<std::int64_t>(i), tokenizer->encode(texts.at(i)), "7"});
-  return Fixture(toy_dir("toy-llama"), std::move(items));
+ExperimentResult run(Fixture& fixture, const RunParams& params) {
+  Context context = fixture.context();
+  return run_experiment(context, params);
 }
 
 RunParams quick() {
@@ -108,7 +56,7 @@ TEST(Run, ASecondRunGivesTheSameBytes) {
   params.dtype = {DType::float16, DType::bfloat16};
   params.strategy = {Strategy::greedy, Strategy::top_p};
   Fixture a = toy_llama(2), b = toy_llama(2);
-  const ExperimentResult first = a.run(params), second = b.run(params);
+  const ExperimentResult first = run(a, params), second = run(b, params);
   EXPECT_EQ(a.sink.text, b.sink.text);
   EXPECT_GT(a.sink.text.size(), 10000u);
   EXPECT_EQ(first.conditions.size(), 4u);
@@ -126,7 +74,7 @@ TEST(Run, SizesByDtypeAreThoseOfRounding) {
   params.dtype = {DType::float16, DType::float32, DType::bfloat16, DType::float64};
   params.clock = Clock::forced;
   Fixture f = toy_llama(3);
-  const ExperimentResult r = f.run(params);
+  const ExperimentResult r = run(f, params);
   const auto kl = [&](std::size_t i) { return r.conditions[i]["same_prefix"]["kl_on_off_nats"]["mean"].get<double>(); };
   // An upper bound each; a lower one where the dtype cannot be row-invariant by luck (FP64 and FP32 sums of 64 terms are
   // reordered by any kernel that blocks them differently; zero is possible, so only the order is asserted).
@@ -143,7 +91,7 @@ TEST(Run, SizesByDtypeAreThoseOfRounding) {
 
 TEST(Run, ReportsTheContractsKeys) {
   Fixture f = toy_llama(2);
-  const ExperimentResult r = f.run(quick());
+  const ExperimentResult r = run(f, quick());
   for (const char* key : {"on_on_bit_equal", "off_off_bit_equal", "prefill_bit_equal", "order_independent", "alignment_independent"})
     EXPECT_EQ(r.controls.at(key), true) << key;
   for (const char* key : {"n_tokens_computed_on", "n_tokens_computed_off"})
@@ -167,7 +115,7 @@ TEST(Run, ArmsShareTheirUniforms) {
   params.temperature = 1.5;
   params.seeds = 3;
   Fixture f = toy_llama(2);
-  f.run(params);
+  run(f, params);
   std::set<std::vector<TokenId>> texts;
   for (const PairRecord& p : f.sink.pairs) {
     EXPECT_EQ(p.tokens_on, p.tokens_off);
@@ -181,7 +129,7 @@ TEST(Run, AnInterruptFinishesThePairInHand) {
   f.progress.interrupt_after = 2;
   RunParams params = quick();
   params.dtype = {DType::float16, DType::float32};
-  const ExperimentResult r = f.run(params);
+  const ExperimentResult r = run(f, params);
   set_interrupted(false);
   EXPECT_FALSE(r.complete);
   EXPECT_EQ(f.sink.pairs.size(), 2u);
@@ -199,7 +147,7 @@ TEST(Run, NonfiniteLogitsMakeItInvalid) {
       if (w.name == "model.layers.2.mlp.down_proj.weight") *w.tensor = at::mul(*w.tensor, 60000.0);
     return model;
   };
-  const ExperimentResult r = f.run(quick());
+  const ExperimentResult r = run(f, quick());
   EXPECT_EQ(r.verdict["kind"], "invalid");
   EXPECT_THAT(r.verdict["sentence"].get<std::string>(), testing::AllOf(HasSubstr("layer 3 of 5"), HasSubstr("step 0")));
   EXPECT_GE(r.conditions[0]["n_nonfinite_steps"].get<int>(), 1);

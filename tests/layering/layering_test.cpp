@@ -78,7 +78,8 @@ std::optional<std::string> layering_violation(const Place& from, const Place& to
   if (row != to.folder && !folder_table().at(row).contains(to.folder) && !weights_reads_files)
     return fmt::format("{} must not include {}", from.folder, to.folder);
 
-  if (to.folder != "experiments" || kExperimentsFrontDoor.contains(to.stem)) return std::nullopt;
+  if (to.folder != "experiments" || kExperimentsFrontDoor.contains(to.stem) || to.stem.starts_with("common_"))
+    return std::nullopt;
   if (from.folder == "cli" && from.stem == "commands") return std::nullopt;
   if (at_the_top) return std::string("only the table of commands knows the experiments");
   if (!same_experiment(from.stem, to.stem)) return std::string("experiments do not include each other");

@@ -59,7 +59,8 @@ TEST(Hypothesis, McNemarSaysWhichVariantAndHowLarge) {
   EXPECT_EQ(m.exact.statistic, 3.0);
   EXPECT_EQ(to_json_value(m.exact).dump(),
             R"({"test":"mcnemar","variant":"exact","statistic":3.0,"df":null,"p":0.34375,"p_adjusted":null,)"
-            R"("adjustment":null,"family":null,"n":40,"effect":-0.1,"reason":null})");
+            R"("adjustment":null,"family":null,"n":40,"effect":-0.1,"ci_low":null,"ci_high":null,)"
+            R"("min_detectable_effect":null,"reason":null})");
   EXPECT_EQ(to_json_value(m)["b"], 3);
 }
 

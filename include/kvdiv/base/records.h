@@ -12,6 +12,7 @@
 namespace kvdiv {
 
 struct PairRecord {
+  static constexpr std::string_view type = "pair";
   std::string pair_id;    ///< unique in the file, the same in every run
   std::string condition;  ///< "float16/torch/greedy"
   std::string prompt_id;
@@ -51,6 +52,7 @@ void describe_fields(V& v, PairRecord& r) {
 }
 
 struct StepRecord {
+  static constexpr std::string_view type = "step";
   std::string pair_id;
   Clock clock = Clock::both;  ///< up to the flip one record serves both clocks
   std::int64_t step = 0;
@@ -83,6 +85,99 @@ void describe_fields(V& v, StepRecord& r) {
   v.field("tie_on", r.tie_on);
   v.field("tie_off", r.tie_off);
   v.field("n_nonfinite", r.n_nonfinite);
+}
+
+/// How far two states of the residual stream are apart. "trimmed": without the three dimensions that are largest in OFF,
+/// because a few massive dimensions can hide, or make, everything that a norm shows.
+struct LayerRecord {
+  static constexpr std::string_view type = "layer";
+  std::string pair_id;
+  std::int64_t step = 0;
+  Json layer = 0;  ///< 0: embeddings; 1 … L: block outputs, before the next norm; "norm": after the final norm
+  TokenId token_on = 0, token_off = 0;             ///< the newest token of each arm: its state is what is compared
+  std::int64_t position_on = 0, position_off = 0;  ///< and where it stands
+  double l2 = 0.0;                                 ///< ‖on − off‖₂
+  std::optional<double> rel_l2;                    ///< l2 / ‖off‖₂; null for a zero state
+  std::optional<double> cosine;                    ///< null for a zero state
+  double max_abs = 0.0;                            ///< max |on − off|
+  double norm_on = 0.0, norm_off = 0.0;
+  double l2_trimmed = 0.0;
+  std::optional<double> rel_l2_trimmed, cosine_trimmed;
+  double max_abs_trimmed = 0.0;
+};
+
+template <class V>
+void describe_fields(V& v, LayerRecord& r) {
+  v.field("pair_id", r.pair_id);
+  v.field("step", r.step);
+  v.field("layer", r.layer);
+  v.field("token_on", r.token_on);
+  v.field("token_off", r.token_off);
+  v.field("position_on", r.position_on);
+  v.field("position_off", r.position_off);
+  v.field("l2", r.l2);
+  v.field("rel_l2", r.rel_l2);
+  v.field("cosine", r.cosine);
+  v.field("max_abs", r.max_abs);
+  v.field("norm_on", r.norm_on);
+  v.field("norm_off", r.norm_off);
+  v.field("l2_trimmed", r.l2_trimmed);
+  v.field("rel_l2_trimmed", r.rel_l2_trimmed);
+  v.field("cosine_trimmed", r.cosine_trimmed);
+  v.field("max_abs_trimmed", r.max_abs_trimmed);
+}
+
+struct HeadRecord {
+  static constexpr std::string_view type = "head";
+  std::string pair_id;
+  std::int64_t step = 0, layer = 0;    ///< layer 1 … L
+  std::int64_t head = 0, kv_head = 0;  ///< query head, and the key/value head that serves it; from 0
+  double kl_on_off_nats = 0.0;         ///< of the attention weights of the newest token, both as stored
+  double max_abs = 0.0;                ///< largest difference of a weight
+};
+
+template <class V>
+void describe_fields(V& v, HeadRecord& r) {
+  v.field("pair_id", r.pair_id);
+  v.field("step", r.step);
+  v.field("layer", r.layer);
+  v.field("head", r.head);
+  v.field("kv_head", r.kv_head);
+  v.field("kl_on_off_nats", r.kl_on_off_nats);
+  v.field("max_abs", r.max_abs);
+}
+
+/// One patch, seen at the patched step (offset 0) or so many steps later.
+struct PatchRecord {
+  static constexpr std::string_view type = "patch";
+  std::string pair_id;
+  std::string what;                                ///< "residual", "k", "v", "kv", "all", "random"
+  std::int64_t step = 0;                           ///< the patched step
+  std::int64_t offset = 0;                         ///< steps after it at which the KL is taken
+  std::vector<std::int64_t> layers;                ///< 1 … L
+  std::optional<std::vector<std::int64_t>> heads;  ///< KV heads from 0; null: all
+  std::string positions;                           ///< "all", "prompt", "generated", "newest"
+  std::string direction;                           ///< "on_into_off", "off_into_on"
+  double kl_base_nats = 0.0;                       ///< KL(on‖off) of the step without the patch
+  double kl_patched_nats = 0.0;                    ///< with it
+  std::optional<double> pct_recovered;  ///< (base − patched)/base · 100; null where the base is below 1e-12 nats
+  bool bit_equal = false;               ///< patched logits are the other arm's, bit for bit
+};
+
+template <class V>
+void describe_fields(V& v, PatchRecord& r) {
+  v.field("pair_id", r.pair_id);
+  v.field("what", r.what);
+  v.field("step", r.step);
+  v.field("offset", r.offset);
+  v.field("layers", r.layers);
+  v.field("heads", r.heads);
+  v.field("positions", r.positions);
+  v.field("direction", r.direction);
+  v.field("kl_base_nats", r.kl_base_nats);
+  v.field("kl_patched_nats", r.kl_patched_nats);
+  v.field("pct_recovered", r.pct_recovered);
+  v.field("bit_equal", r.bit_equal);
 }
 
 }  // namespace kvdiv

@@ -12,6 +12,7 @@
 
 #include "kvdiv/base/enums.h"
 #include "kvdiv/base/text.h"
+#include "kvdiv/decode/arms.h"
 #include "kvdiv/model/decoder.h"
 
 namespace kvdiv {
@@ -27,6 +28,7 @@ struct PairRequest {
   Chooser choose;
   std::int64_t prefill_chunk = 0;  ///< ON's prefill, 0: whole
   bool record_activations = false;
+  Planted planted = {};  ///< faults on purpose, per arm
 };
 
 /// What a step shows. The spans are valid during the call only.

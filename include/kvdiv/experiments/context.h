@@ -1,6 +1,7 @@
 #pragma once
 // The Experiment seam: a params struct with a field list, and one function (context, params) → result. An experiment gets
 // everything that touches files through the context, and writes none itself.
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "kvdiv/base/progress.h"
 #include "kvdiv/base/records.h"
 #include "kvdiv/base/warnings.h"
+#include "kvdiv/decode/arms.h"
 #include "kvdiv/model/config.h"
 #include "kvdiv/model/weights.h"
 
@@ -34,8 +36,15 @@ class RecordSink {
   RecordSink(const RecordSink&) = delete;
   RecordSink& operator=(const RecordSink&) = delete;
   virtual ~RecordSink() = default;
-  virtual void add(const StepRecord& record) = 0;
-  virtual void add(const PairRecord& record) = 0;
+  template <Described R>
+  void add(const R& record) {
+    if constexpr (std::same_as<R, StepRecord> || std::same_as<R, PairRecord>) see(record);
+    write(R::type, to_json_value(record));
+  }
+  virtual void write(std::string_view type, const Json& record) = 0;
+  /// For who summarises a run as it goes.
+  virtual void see(const StepRecord&) {}
+  virtual void see(const PairRecord&) {}
   virtual void commit() = 0;
   /// Called when a condition is complete, with the result so far: the report on disk follows the run.
   virtual void checkpoint(const struct ExperimentResult& so_far) = 0;
@@ -51,6 +60,8 @@ struct Context {
   RecordSink& sink;
   Warnings& warnings;
   Progress& progress;
+  /// Faults planted in an arm, for tests that must find them; null in a measurement.
+  Planted planted = {};
 };
 
 struct ExperimentResult {

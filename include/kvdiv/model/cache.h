@@ -40,6 +40,10 @@ class KvCache {
   /// Forgets the positions from `length` on. 0 ≤ length ≤ length().
   void truncate(std::int64_t length);
 
+  /// What is stored of a layer, [1,G,length(),D]; the view writes through, which is how a cache is patched.
+  at::Tensor keys(std::int64_t layer) const;
+  at::Tensor values(std::int64_t layer) const;
+
   /// A copy with memory of its own: what is done to it does not reach this cache.
   KvCache fork() const;
 

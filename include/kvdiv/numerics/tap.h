@@ -9,29 +9,31 @@ namespace kvdiv {
 
 /// Where a tensor can be seen, in the order of computation. Shapes in the legend of model/decoder.h.
 enum class Site {
-  embedding,           ///< [B,T,C] after the embedding scale; layer 0
-  attention_norm,      ///< [B,T,C] input of the projections
-  query,               ///< [B,H,T,D] projected, before rotary
-  key,                 ///< [B,G,T,D]
-  value,               ///< [B,G,T,D]
-  query_rotary,        ///< [B,H,T,D]
-  key_rotary,          ///< [B,G,T,D] as it goes into the cache
-  keys,                ///< [B,G,S,D] as attended: cached and new
-  values,              ///< [B,G,S,D]
-  scores,              ///< [B,H,T,S] scaled
-  capped_scores,       ///< [B,H,T,S] only where the model caps
-  weights,             ///< [B,H,T,S] attention weights in the compute dtype
-  mix,                 ///< [B,H,T,D] weights times values
-  attention_out,       ///< [B,T,C] output projection
-  attention_residual,  ///< [B,T,C] residual stream after attention
-  mlp_norm,            ///< [B,T,C]
-  gate,                ///< [B,T,F]
-  up,                  ///< [B,T,F]
-  mlp_product,         ///< [B,T,F] act(gate)·up
-  mlp_out,             ///< [B,T,C]
-  block,               ///< [B,T,C] residual stream after the block
-  final_norm,          ///< [B,T,C] layer = number of layers
-  logits,              ///< [B,1,V] after the final cap; layer = number of layers
+  embedding,            ///< [B,T,C] after the embedding scale; layer 0
+  attention_norm,       ///< [B,T,C] input of the projections
+  query,                ///< [B,H,T,D] projected, before rotary
+  key,                  ///< [B,G,T,D]
+  value,                ///< [B,G,T,D]
+  query_rotary,         ///< [B,H,T,D]
+  key_rotary,           ///< [B,G,T,D] as it goes into the cache
+  keys,                 ///< [B,G,S,D] as attended: cached and new
+  values,               ///< [B,G,S,D]
+  scores,               ///< [B,H,T,S] scaled
+  capped_scores,        ///< [B,H,T,S] only where the model caps
+  weights,              ///< [B,H,T,S] attention weights in the compute dtype
+  mix,                  ///< [B,H,T,D] weights times values
+  attention_out,        ///< [B,T,C] output projection
+  attention_post_norm,  ///< [B,T,C] only where the model has sandwich norms
+  attention_residual,   ///< [B,T,C] residual stream after attention
+  mlp_norm,             ///< [B,T,C]
+  gate,                 ///< [B,T,F]
+  up,                   ///< [B,T,F]
+  mlp_product,          ///< [B,T,F] act(gate)·up
+  mlp_out,              ///< [B,T,C]
+  mlp_post_norm,        ///< [B,T,C] only where the model has sandwich norms
+  block,                ///< [B,T,C] residual stream after the block
+  final_norm,           ///< [B,T,C] layer = number of layers
+  logits,               ///< [B,1,V] after the final cap; layer = number of layers
 };
 
 class Tap {

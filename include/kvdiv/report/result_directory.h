@@ -29,14 +29,13 @@ class ResultDirectory {
   void append(std::string_view type, const R& record) {
     append_line(type, to_json_value(record));
   }
+  void append_line(std::string_view type, const Json& record);
   /// Writes the pair in hand in one piece. Throws Error{unreadable} if the disk is full.
   void commit();
   /// Replaces report.json in one step.
   void write_report(const Json& report);
 
  private:
-  void append_line(std::string_view type, const Json& record);
-
   std::filesystem::path path_;
   std::FILE* records_ = nullptr;
   std::string pending_;

@@ -12,17 +12,22 @@
 namespace kvdiv {
 
 struct TestResult {
-  std::string test;                       ///< "mcnemar"
+  std::string test;                       ///< "mcnemar", "welch-t", "mann-whitney", "pearson", …
   std::string variant;                    ///< which of its forms: "exact", "mid-p", "chi2-continuity"
   std::optional<double> statistic;        ///< what it is depends on the variant; see there
   std::optional<double> df;               ///< degrees of freedom; null where the null distribution has none
-  std::optional<double> p;                ///< two-sided, 0 … 1 (0 only below 1e-308)
+  std::optional<double> p;                ///< two-sided unless the test says otherwise, 0 … 1 (0 only below 1e-308)
   std::optional<double> p_adjusted;       ///< within `family`; null until adjust_family
   std::optional<std::string> adjustment;  ///< "benjamini-hochberg (m = 9)"
   std::optional<std::string> family;      ///< which tests were adjusted together: "conditions"
-  std::int64_t n = 0;                     ///< observations (pairs)
+  std::int64_t n = 0;                     ///< observations (pairs; of two samples the sum), those left out not counted
   std::optional<double> effect;           ///< size, in the unit that the test's own description gives
-  std::optional<std::string> reason;      ///< why something above is null
+  /// Interval of `effect`, 95 % unless the test says otherwise, where the test has one.
+  std::optional<double> ci_low, ci_high;
+  /// The smallest |effect| that such a test finds in 80 % of all cases at p < 0.05, two-sided; null where the test's
+  /// description gives no formula. A result that is not significant says nothing about effects below it.
+  std::optional<double> min_detectable_effect;
+  std::optional<std::string> reason;  ///< why something above is null that the test would otherwise give
 };
 
 template <class V>
@@ -37,6 +42,9 @@ void describe_fields(V& v, TestResult& t) {
   v.field("family", t.family);
   v.field("n", t.n);
   v.field("effect", t.effect);
+  v.field("ci_low", t.ci_low);
+  v.field("ci_high", t.ci_high);
+  v.field("min_detectable_effect", t.min_detectable_effect);
   v.field("reason", t.reason);
 }
 

@@ -1,0 +1,68 @@
+#include "patch_verdict.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+namespace kvdiv {
+namespace {
+
+/// The row of K and V of all positions, OFF's into ON, at the largest step: where K/V have had time to part.
+const Json* row_of(const Json& condition, const std::string& what, const std::string& positions) {
+  const Json* found = nullptr;
+  for (const Json& row : condition["parts"])
+    if (row["direction"] == "off_into_on" && row["what"] == what && row["positions"] == positions) found = &row;
+  return found;
+}
+
+std::string share(const Json* row) {
+  if (row == nullptr || !(*row)["pct_of_mean"]["value"].is_number()) return "–";
+  const Json& p = (*row)["pct_of_mean"];
+  std::string out = fmt::format("{:.1f} %", p["value"].get<double>());
+  if (p["low"].is_number()) out += fmt::format(" [{:.1f}, {:.1f}]", p["low"].get<double>(), p["high"].get<double>());
+  return out;
+}
+
+std::string describe(const Json& condition, const Json& kv) {
+  std::string out = fmt::format(
+      "{}/{}, step {}: of the mean KL of {:.2g} nats, OFF's K and V in ON's cache remove {} (K alone {}, V alone {})",
+      condition["dtype"].get<std::string>(), condition["backend"].get<std::string>(), kv["step"].get<std::int64_t>(),
+      kv["kl_base_nats"].get<double>(), share(&kv), share(row_of(condition, "k", "all")),
+      share(row_of(condition, "v", "all")));
+  if (const Json* residual = row_of(condition, "residual", "newest"))
+    out += fmt::format(", the newest token's residual stream up to the last block {}", share(residual));
+  return out + "; all of it together leaves no bit";
+}
+
+}  // namespace
+
+Json to_json(const PatchControls& c, const Json& conditions) {
+  return {{"prefill_bit_equal", c.prefill_bit_equal},
+          {"self_patch_bit_equal", c.self_patch_bit_equal},
+          {"everything_recovers", c.everything_recovers},
+          {"off_is_stateless", c.off_is_stateless},
+          {"random_patch", conditions.empty() ? Json(nullptr) : conditions.front()["random_patch"]}};
+}
+
+Json patch_verdict(const Json& conditions, const PatchControls& c) {
+  if (!c.all_hold()) {
+    std::string failed;
+    const Json each = to_json(c, Json::array());
+    for (const auto& [name, holds] : each.items())
+      if (holds.is_boolean() && !holds.get<bool>()) failed += (failed.empty() ? "" : ", ") + name;
+    return {{"kind", "invalid"}, {"sentence", "The measurement is invalid: control failed: " + failed + "."}};
+  }
+  std::string kind = "none", sentence;
+  for (const Json& condition : conditions) {
+    const Json* kv = row_of(condition, "kv", "all");
+    if (kv == nullptr) continue;
+    const Json& value = (*kv)["pct_of_mean"]["value"];
+    if (value.is_number() && kind != "kv") kind = value.get<double>() >= 50.0 ? "kv" : "newest_token";
+    sentence += describe(condition, *kv) + ". ";
+  }
+  if (sentence.empty()) sentence = "No patch of K and V at a step from 1 on was asked for. ";
+  sentence.pop_back();
+  return {{"kind", kind}, {"sentence", sentence}};
+}
+
+}  // namespace kvdiv
