@@ -24,6 +24,7 @@ Json parse_one(const FieldInfo& field, const std::string& text) {
     case FieldKind::list_integer:
       return parse_number<std::int64_t>(field, text, "an integer");
     case FieldKind::number:
+    case FieldKind::list_number:
       return parse_number<double>(field, text, "a number");
     default:
       break;
@@ -43,8 +44,7 @@ Json parse_flag(const FieldInfo& field, const std::vector<std::string>& texts) {
   if (field.kind == FieldKind::boolean) return true;
   if (field.kind == FieldKind::texts) return texts;
   if (texts.size() > 1) fail_usage("--{}: given {} times", field.key, texts.size());
-  if (field.kind != FieldKind::list_integer && field.kind != FieldKind::list_text)
-    return parse_one(field, texts.front());
+  if (!is_comma_list(field.kind)) return parse_one(field, texts.front());
   Json list = Json::array();
   for (const std::string& part : split(texts.front(), ',')) {
     Json value = parse_one(field, part);

@@ -41,6 +41,9 @@ constexpr std::array kCases{
          "use a machine with more memory, or run --dtype float64 on a smaller checkpoint"},
     Case{WarningCode::busy_machine, "busy_machine",
          "repeat on an idle machine, or with --threads 1, before quoting speeds"},
+    Case{WarningCode::source_incomplete, "source_incomplete", "finish the run before drawing conclusions"},
+    Case{WarningCode::source_invalid, "source_invalid",
+         "read that run's verdict first: nothing here is better than it"},
 };
 static_assert(kCases.size() == static_cast<std::size_t>(WarningCode::all_warnings_end), "every warning has a case");
 

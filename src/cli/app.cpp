@@ -12,6 +12,7 @@
 #include "kvdiv/base/error.h"
 #include "kvdiv/base/version.h"
 #include "kvdiv/io/files.h"
+#include "kvdiv/io/hub.h"
 
 namespace kvdiv {
 namespace {
@@ -56,7 +57,7 @@ void bind(CLI::App& root, const Command& command, Bound& bound) {
       app->add_option("--" + field.key, bound.texts[field.key], help_of(field))
           ->expected(1)
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-          ->type_name(field.kind == FieldKind::list_text || field.kind == FieldKind::list_integer ? "LIST" : "VALUE");
+          ->type_name(is_comma_list(field.kind) ? "LIST" : "VALUE");
   }
   if (!command.positional.empty()) app->add_option(command.positional, bound.positionals)->type_name("");
   std::string footer = "Examples:";
@@ -91,8 +92,7 @@ Json read_config(const std::string& file, const Command& command) {
       fail_usage("--config {}: key {}: kvdiv {} has no such setting{}", file, name, command.name,
                  did_you_mean(key, keys));
     const FieldInfo& field = command.fields[static_cast<std::size_t>(at - keys.begin())];
-    const bool is_list =
-        field.kind == FieldKind::list_text || field.kind == FieldKind::list_integer || field.kind == FieldKind::texts;
+    const bool is_list = is_comma_list(field.kind) || field.kind == FieldKind::texts;
     if (is_list && value.is_string())
       values[key] = parse_flag(field, {value.get<std::string>()});
     else
@@ -107,7 +107,13 @@ Invocation make_invocation(const Command& command, Bound& bound, const std::vect
   Invocation invocation;
   invocation.argv = arguments;
   invocation.positionals = bound.positionals;
-  if (!bound.texts["config"].empty()) invocation.values = read_config(bound.texts["config"].back(), command);
+  if (!command.default_config.empty()) {
+    invocation.values = read_config((find_data_paths().configs / command.default_config).string(), command);
+    // The sample is one of GSM8K's rows; a file of the user's own is used whole.
+    if (!bound.texts["prompts"].empty())
+      for (const char* key : {"sample_size", "sample_seed"}) invocation.values.erase(key);
+  }
+  if (!bound.texts["config"].empty()) invocation.values.update(read_config(bound.texts["config"].back(), command));
   for (const FieldInfo& field : command.fields) {
     const auto& texts = bound.texts[field.key];
     const bool is_given = field.kind == FieldKind::boolean ? bound.given[field.key] : !texts.empty();

@@ -23,6 +23,7 @@ struct Command {
   std::string positional;  ///< name of its positional arguments for the help, empty if it has none
   std::vector<std::string> examples;
   std::function<int(const Invocation&)> execute;  ///< returns the exit code
+  std::string default_config = {};  ///< a file of configs/ whose values stand under the flags and --config
 };
 
 /// Reads a described struct out of the invocation; a value of the wrong type is a usage error.

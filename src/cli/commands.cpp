@@ -3,14 +3,22 @@
 
 #include <algorithm>
 
+#include "analysis.h"
 #include "command.h"
+#include "kvdiv/experiments/boundary.h"
 #include "kvdiv/experiments/drift.h"
+#include "kvdiv/experiments/falsify.h"
+#include "kvdiv/experiments/noise.h"
+#include "kvdiv/experiments/paper.h"
 #include "kvdiv/experiments/patch.h"
 #include "kvdiv/experiments/run.h"
+#include "kvdiv/experiments/trace.h"
+#include "kvdiv/io/files.h"
 #include "kvdiv/model/memory.h"
 #include "kvdiv/numerics/switches.h"
 #include "kvdiv/numerics/torch_info.h"
 #include "kvdiv/report/environment.h"
+#include "kvdiv/report/records_reader.h"
 #include "kvdiv/report/render.h"
 #include "kvdiv/report/result_directory.h"
 #include "kvdiv/report/table.h"
@@ -28,10 +36,22 @@ Json effective(const S&... structs) {
   return out;
 }
 
+void refuse_two_seed_flags(const Invocation& invocation) {
+  if (invocation.values.contains("seed") && invocation.values.contains("seeds") && !invocation.values["seed"].is_null())
+    fail_usage("--seed and --seeds contradict each other: give one of them");
+}
+
+template <Described R>
+R read_record(const Json& json, const std::string& where) {
+  R record;
+  from_json_value(json, record, where);
+  return record;
+}
+
 /// A command that measures on a model: session, result directory and report around one function.
 template <Described P>
 int measuring_command(const Invocation& invocation, const char* name, std::int64_t (*n_steps)(const P&),
-                      ExperimentResult (*experiment)(Context&, const P&)) {
+                      const std::function<ExperimentResult(Context&, const P&)>& experiment) {
   const auto model = take<ModelParams>(invocation);
   auto prompts = take<PromptParams>(invocation);
   const auto params = take<P>(invocation);
@@ -56,9 +76,48 @@ int patch_command(const Invocation& invocation) {
       invocation, "patch", [](const PatchParams& p) { return p.max_steps; }, run_patch);
 }
 
+int falsify_command(const Invocation& invocation) {
+  refuse_two_seed_flags(invocation);
+  return measuring_command<FalsifyParams>(
+      invocation, "falsify", [](const FalsifyParams& p) { return p.max_new_tokens; },
+      [](Context& context, const FalsifyParams& p) { return run_falsify(context, p); });
+}
+
+int boundary_command(const Invocation& invocation) {
+  if (invocation.positionals.size() != 1)
+    fail_usage("kvdiv boundary takes one result directory of kvdiv run; see kvdiv boundary --help");
+  const std::filesystem::path source = invocation.positionals.front();
+  return analyse(invocation, "boundary", source, [&](const Json&) {
+    PairTable table;
+    for_each_record(source, [&](const std::string& type, const Json& json) {
+      const std::string where = (source / kRecordsFile).string();
+      if (type == StepRecord::type) table.add(read_record<StepRecord>(json, where));
+      if (type == PairRecord::type) table.add(read_record<PairRecord>(json, where));
+    });
+    return analyse_boundary(table);
+  });
+}
+
+int noise_command(const Invocation& invocation) {
+  return measuring_command<NoiseParams>(
+      invocation, "noise", [](const NoiseParams& p) { return p.max_steps; }, run_noise);
+}
+
+int trace_command(const Invocation& invocation) {
+  return measuring_command<TraceParams>(
+      invocation, "trace", [](const TraceParams& p) { return p.max_steps; }, run_trace);
+}
+
+int paper_command(const Invocation& invocation) {
+  refuse_two_seed_flags(invocation);
+  const Json published = read_json_file(find_data_paths().configs / "paper_published.json");
+  return measuring_command<PaperParams>(
+      invocation, "paper", [](const PaperParams& p) { return p.max_new_tokens; },
+      [&](Context& context, const PaperParams& p) { return run_paper(context, p, published); });
+}
+
 int run_command(const Invocation& invocation) {
-  if (invocation.values.contains("seed") && invocation.values.contains("seeds") && !invocation.values["seed"].is_null())
-    fail_usage("--seed and --seeds contradict each other: give one of them");
+  refuse_two_seed_flags(invocation);
   return measuring_command<RunParams>(
       invocation, "run", [](const RunParams& p) { return p.max_new_tokens; }, run_experiment);
 }
@@ -150,6 +209,19 @@ const std::vector<Command>& commands() {
        {"kvdiv drift --model toy-gemma2 --limit 12", "kvdiv drift --model mistral --samples 600 --step 1",
         "kvdiv drift --model toy-mistral --limit 4 --unaligned"},
        drift_command},
+      {"falsify",
+       "five attempts to break the explanation by rounding: dot products, propagation, projection, flips, wider dtypes",
+       all_fields<ModelParams, FalsifyParams, PromptParams, OutputParams, ConfigParams>(),
+       "",
+       {"kvdiv falsify --part dot", "kvdiv falsify --model toy-mistral --limit 12 --max-new-tokens 32",
+        "kvdiv falsify --model mistral --part fp32 --samples 600"},
+       falsify_command},
+      {"boundary",
+       "early and late flips, correlations, margins: from the records of a run, without decoding",
+       all_fields<OutputParams>(),
+       "DIR",
+       {"kvdiv boundary results/mistral", "kvdiv boundary results/mistral --json --output results/mistral-boundary"},
+       boundary_command},
       {"patch",
        "put K, V or the residual stream of one arm into the other: what the difference is made of",
        all_fields<ModelParams, PatchParams, PromptParams, OutputParams, ConfigParams>(),
@@ -158,6 +230,27 @@ const std::vector<Command>& commands() {
         "kvdiv patch --model toy-mistral --limit 4 --what k,v --layers 2,3 --heads 0 --step 4 --positions stored",
         "kvdiv patch --model mistral --samples 600 --what residual --step 0,1"},
        patch_command},
+      {"trace",
+       "errors of K and V over layers, heads, positions and steps; where they are born; GQA amplification",
+       all_fields<ModelParams, TraceParams, PromptParams, OutputParams, ConfigParams>(),
+       "",
+       {"kvdiv trace --model toy-mistral --limit 12", "kvdiv trace --model toy-gemma2 --limit 4 --step 1,8 --no-gqa"},
+       trace_command},
+      {"noise",
+       "noise of known size on K and V: flip probability against size, beside FP16's own error",
+       all_fields<ModelParams, NoiseParams, PromptParams, OutputParams, ConfigParams>(),
+       "",
+       {"kvdiv noise --model toy-mistral --limit 12",
+        "kvdiv noise --model toy-llama --limit 12 --what v --kind mantissa --mantissa-bits 7,3,2"},
+       noise_command},
+      {"paper",
+       "the five experiments of the paper in one process; every published number beside the measured one",
+       all_fields<ModelParams, PaperParams, PromptParams, OutputParams, ConfigParams>(),
+       "",
+       {"kvdiv paper --model toy-mistral --limit 12 --seeds 2 --max-new-tokens 32",
+        "kvdiv paper --model mistral --output results/paper-mistral"},
+       paper_command,
+       "paper.json"},
       {"report",
        "print a result again without decoding",
        all_fields<JsonParams>(),

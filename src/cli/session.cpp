@@ -62,6 +62,10 @@ std::unique_ptr<Session> open_session(const ModelParams& model, PromptParams& pr
                                                    1,
                                                    std::move(warnings)});
   resolve_defaults(prompts);
+  // A model whose tokenizer kvdiv does not read may bring the questions as ids, row for row.
+  if (const auto ids = resolved.path / "gsm8k-ids.jsonl";
+      prompts.prompts == "gsm8k" && !session->tokenizer && std::filesystem::is_regular_file(ids))
+    prompts.prompts = ids.string();
   session->prompt_set = load_prompts(prompts, session->tokenizer ? &*session->tokenizer : nullptr, data.data / "gsm8k",
                                      session->config.sizes.vocab);
   session->prompts = to_items(session->prompt_set);

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <chrono>
 
+#include "common_pairs.h"
 #include "common_setup.h"
 #include "kvdiv/base/interrupt.h"
 #include "kvdiv/decode/pair.h"
 #include "kvdiv/model/memory.h"
-#include "kvdiv/stats/answers.h"
 #include "kvdiv/stats/condition_summary.h"
 #include "kvdiv/stats/metrics.h"
 #include "run_controls.h"
@@ -35,8 +35,6 @@ class Run {
   void condition(Decoder& decoder, const Condition& condition);
   PairOutcome pair(const Decoder& decoder, const Condition& condition, const PromptItem& prompt, std::int64_t seed,
                    ConditionAccumulator& accumulator);
-  PairRecord pair_record(const Condition& condition, const PromptItem& prompt, std::int64_t seed,
-                         const PairOutcome& outcome) const;
   void note_outcome(const Condition& condition, const PromptItem& prompt, const PairOutcome& outcome);
   void finish_condition(const Condition& condition, const ConditionAccumulator& accumulator);
   void warn_before();
@@ -116,64 +114,17 @@ void Run::condition(Decoder& decoder, const Condition& c) {
 
 PairOutcome Run::pair(const Decoder& decoder, const Condition& c, const PromptItem& prompt, std::int64_t seed,
                       ConditionAccumulator& accumulator) {
-  PairRequest request = make_request(decoder.config(), params_, params_.clock, c, prompt, seed);
-  request.planted = context_.planted;
-  StepRecord record;
-  record.pair_id = fmt::format("{}/{}/s{}", c.name(), prompt.id, seed);
   Fingerprinter fingerprinter;
   const bool is_control = control_pairs_.size() < kControlPairs;
-  const PairOutcome outcome = decode_pair(decoder, request, [&](const StepView& step) {
-    put_metrics(compare_logits(step.logits_on, step.logits_off), record);
-    record.clock = step.clock;
-    record.step = step.step;
-    record.same_prefix = step.same_prefix;
-    record.token_on = step.token_on;
-    record.token_off = step.token_off;
-    context_.sink.add(record);
-    accumulator.add(record);
-    if (step.step == 0 && !record.bit_equal) tally_.prefill_bit_equal = false;
-    if (is_control) fingerprinter.add(step);
-  });
+  RecordedPair pair = decode_to_records(context_, decoder, params_, params_.clock, c, prompt, seed,
+                                        [&](const StepRecord& record, const StepView& step) {
+                                          accumulator.add(record);
+                                          if (step.step == 0 && !record.bit_equal) tally_.prefill_bit_equal = false;
+                                          if (is_control) fingerprinter.add(step);
+                                        });
   if (is_control) control_pairs_.push_back({&prompt, seed, fingerprinter.take()});
-  const PairRecord done = pair_record(c, prompt, seed, outcome);
-  context_.sink.add(done);
-  context_.sink.commit();
-  accumulator.add(done);
-  return outcome;
-}
-
-PairRecord Run::pair_record(const Condition& c, const PromptItem& prompt, std::int64_t seed,
-                            const PairOutcome& outcome) const {
-  PairRecord r;
-  r.condition = c.name();
-  r.pair_id = fmt::format("{}/{}/s{}", r.condition, prompt.id, seed);
-  r.prompt_id = prompt.id;
-  r.prompt_sha256 = prompt.sha256;
-  r.n_prompt_tokens = static_cast<std::int64_t>(prompt.ids.size());
-  r.seed = seed;
-  r.tokens_on = outcome.tokens_on;
-  r.tokens_off = outcome.tokens_off;
-  r.finish_on = name_of(outcome.finish_on);
-  r.finish_off = name_of(outcome.finish_off);
-  r.flip_index = outcome.flip_index;
-  r.diverged = outcome.tokens_on != outcome.tokens_off;
-  r.gold = prompt.gold;
-  // Under the forced clock OFF has a text of its own only as long as it agreed.
-  const bool off_has_text = params_.clock != Clock::forced || !outcome.flip_index;
-  if (context_.detokenize) {
-    r.text_on = context_.detokenize(r.tokens_on);
-    if (off_has_text) r.text_off = context_.detokenize(r.tokens_off);
-  }
-  if (!prompt.gold || !context_.detokenize) return r;
-  const auto judge = [&](const std::optional<std::string>& text, std::optional<std::string>& answer,
-                         std::optional<bool>& correct) {
-    if (!text) return;
-    answer = extract_answer(*text).value;
-    correct = answer.has_value() && same_number(*answer, *prompt.gold);
-  };
-  judge(r.text_on, r.answer_on, r.correct_on);
-  judge(r.text_off, r.answer_off, r.correct_off);
-  return r;
+  accumulator.add(pair.record);
+  return std::move(pair.outcome);
 }
 
 void Run::note_outcome(const Condition& c, const PromptItem& prompt, const PairOutcome& outcome) {

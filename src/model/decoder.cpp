@@ -140,10 +140,12 @@ Decoder::Decoder(const ModelConfig& config, DType dtype, std::shared_ptr<const O
   const std::string reason = ops->unsupported({config.traits.attention_cap.has_value()});
   if (!reason.empty()) fail_usage("{} ({})", reason, config.architecture);
   const c10::InferenceMode inference;
-  impl_ = std::make_unique<Impl>(config, dtype, std::move(ops));
+  impl_ = std::make_shared<Impl>(config, dtype, std::move(ops));
 }
 Decoder::~Decoder() = default;
+Decoder::Decoder(const Decoder&) = default;
 Decoder::Decoder(Decoder&&) noexcept = default;
+Decoder& Decoder::operator=(const Decoder&) = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
 const ModelConfig& Decoder::config() const { return impl_->config; }

@@ -7,6 +7,7 @@
 
 #include "kvdiv/base/text.h"
 #include "kvdiv/report/table.h"
+#include "render_paper.h"
 #include "render_run.h"
 #include "render_tables.h"
 
@@ -37,6 +38,10 @@ std::string condition_block(const std::string& experiment, const Json& c) {
   std::string out = "\n";
   if (c.contains("dtype"))
     out += fmt::format("  {} / {}   {} prompts\n", text("dtype"), text("backend"), count_text(at_path(c, "n_prompts")));
+  else if (c.contains("condition"))
+    out +=
+        fmt::format("  {}   {} pairs of {} prompts, {} flipped\n", text("condition"), count_text(at_path(c, "n_pairs")),
+                    count_text(at_path(c, "n_prompts")), count_text(at_path(c, "n_flipped")));
   for (const TableSpec& spec : condition_tables(experiment)) out += render_table(c, spec, 4);
   return out;
 }
@@ -51,6 +56,7 @@ std::string controls_line(const Json& controls) {
     ++n;
     if (!holds) failed += (failed.empty() ? "" : ", ") + name;
   }
+  if (n == 0) return "\n";
   return failed.empty() ? fmt::format("\n  controls: all {} hold\n", n)
                         : fmt::format("\n  controls FAILED: {}\n", failed);
 }
@@ -68,10 +74,13 @@ std::string short_number(const Json& value) {
 
 std::string render_text(const Json& r) {
   std::string out = header(r);
+  if (at_path(r, "questions").is_array()) out += paper_summary(r);
   const Json& name = at_path(r, "experiment.name");
   const std::string experiment = name.is_string() ? name.get<std::string>() : "";
   for (const Json& condition : at_path(r, "conditions"))
-    out += experiment == "run" ? run_condition(condition) : condition_block(experiment, condition);
+    out += experiment == "run" || experiment == "paper" ? run_condition(condition)
+                                                        : condition_block(experiment, condition);
+  if (experiment == "paper") out += paper_details(r);
   out += controls_line(at_path(r, "controls"));
   if (const Json& sentence = at_path(r, "verdict.sentence"); sentence.is_string())
     out +=

@@ -1,7 +1,7 @@
 // What the text of each experiment shows of its conditions.
 #include <map>
 
-#include "render_tables.h"
+#include "render_specs.h"
 
 namespace kvdiv {
 namespace {
@@ -86,8 +86,11 @@ std::vector<TableSpec> patch_tables() {
 }  // namespace
 
 const std::vector<TableSpec>& condition_tables(const std::string& experiment) {
-  static const std::map<std::string, std::vector<TableSpec>> tables{{"drift", drift_tables()},
-                                                                    {"patch", patch_tables()}};
+  static const std::map<std::string, std::vector<TableSpec>> tables{
+      {"drift", drift_tables()}, {"falsify", falsify_tables()},   {"noise", noise_tables()},
+      {"trace", trace_tables()}, {"boundary", boundary_tables()},
+
+      {"patch", patch_tables()}};
   static const std::vector<TableSpec> none;
   const auto it = tables.find(experiment);
   return it == tables.end() ? none : it->second;

@@ -58,7 +58,7 @@ std::string cell_text(const Json& v, Cell cell) {
 
 std::vector<const Json*> ordered_rows(const Json& rows, const TableSpec& spec) {
   std::vector<const Json*> out;
-  if (rows.is_object()) out.push_back(&rows);
+  if (rows.is_object() && (spec.keep == nullptr || spec.keep(rows))) out.push_back(&rows);
   if (rows.is_array())
     for (const Json& row : rows)
       if (spec.keep == nullptr || spec.keep(row)) out.push_back(&row);

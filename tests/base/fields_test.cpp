@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "kvdiv/base/field_info.h"
+
 namespace kvdiv {
 namespace {
 
@@ -171,6 +173,48 @@ TEST(Fields, IntegersThatDoNotFitAreRefused) {
   EXPECT_THAT(message_of<Outer>(R"({"inner": {"count": 2147483648}})"), HasSubstr("expected an integer that fits"));
   EXPECT_EQ(read<Outer>(R"({"max_steps": 9223372036854775807})").max_steps, std::numeric_limits<std::int64_t>::max());
   EXPECT_EQ(read<Outer>(R"({"inner": {"count": -2147483648}})").inner.count, std::numeric_limits<std::int32_t>::min());
+}
+
+struct Lists {
+  std::vector<double> sizes{0.5, 2.0};
+  std::vector<std::int64_t> ids;
+  std::vector<DType> dtypes;
+  std::vector<std::string> names;
+};
+template <class V>
+void describe_fields(V& v, Lists& s) {
+  v.field("sizes", s.sizes, "numbers");
+  v.field("ids", s.ids);
+  v.field("dtypes", s.dtypes);
+  v.field("names", s.names);
+}
+
+TEST(Fields, ListsOfNumbersAreCommaSeparatedFlags) {
+  const auto infos = field_infos<Lists>();
+  EXPECT_EQ(infos[0].kind, FieldKind::list_number);
+  EXPECT_EQ(infos[0].default_value, Json::parse("[0.5, 2.0]"));
+  EXPECT_EQ(infos[1].kind, FieldKind::list_integer);
+  EXPECT_EQ(infos[2].kind, FieldKind::list_text);
+  EXPECT_EQ(infos[3].kind, FieldKind::texts);
+  EXPECT_TRUE(is_comma_list(infos[0].kind) && is_comma_list(infos[1].kind) && is_comma_list(infos[2].kind));
+  EXPECT_FALSE(is_comma_list(infos[3].kind) || is_comma_list(FieldKind::number));
+
+  Lists lists;
+  from_json_value(Json{{"sizes", parse_flag(infos[0], {"1e-3,4,0.25"})}}, lists, "flags");
+  EXPECT_EQ(lists.sizes, (std::vector<double>{1e-3, 4.0, 0.25}));
+  const auto message = [&](const char* text) -> std::string {
+    try {
+      parse_flag(infos[0], {text});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message("1,x"), "--sizes: expected a number, found 'x'");
+  EXPECT_EQ(message("1,"), "--sizes: expected a number, found ''");
+  EXPECT_EQ(message("inf"), "--sizes: expected a finite number, found 'inf'");
+  EXPECT_EQ(message("0.5,5e-1"), "--sizes: '5e-1' is given twice");
 }
 
 TEST(Fields, LongFindingsAreCutBetweenCharacters) {

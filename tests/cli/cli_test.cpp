@@ -220,7 +220,7 @@ TEST(Run, MemoryDoesNotGrowWithThePrompts) {
 
 TEST(Help, EveryCommandShowsTwoExamples) {
   for (const Command& command : commands()) {
-    EXPECT_EQ(command.examples.size(), 2u) << command.name;
+    EXPECT_GE(command.examples.size(), 2u) << command.name;
     const auto help = kvdiv_run({command.name, "--help"});
     EXPECT_EQ(help.code, 0);
     for (const std::string& example : command.examples) EXPECT_THAT(help.out, HasSubstr(example));

@@ -10,6 +10,7 @@
 #include "kvdiv/base/error.h"
 #include "kvdiv/io/files.h"
 #include "kvdiv/report/environment.h"
+#include "kvdiv/report/records_reader.h"
 #include "kvdiv/report/render.h"
 #include "kvdiv/report/result_directory.h"
 #include "kvdiv/report/table.h"
@@ -29,6 +30,31 @@ class Dir {
  private:
   fs::path path_;
 };
+
+TEST(RecordsReader, DropsATornLastLineAndNamesABadOne) {
+  const Dir dir;
+  fs::create_directories(dir.path());
+  const auto read = [&](const std::string& text) {
+    write_text_file_atomically(dir.path() / kRecordsFile, text);
+    std::vector<std::string> types;
+    for_each_record(dir.path(), [&](const std::string& type, const Json&) { types.push_back(type); });
+    return types;
+  };
+  EXPECT_EQ(read("{\"type\":\"step\"}\n{\"type\":\"pair\"}\n"), (std::vector<std::string>{"step", "pair"}));
+  EXPECT_EQ(read("{\"type\":\"step\"}\n{\"type\":\"pa"), (std::vector<std::string>{"step"}));
+  EXPECT_EQ(read(""), (std::vector<std::string>{}));
+  for (const char* bad : {"{\"type\":\"step\"}\nnonsense\n{\"type\":\"pair\"}\n", "[1]\n", "{\"step\":1}\n", "{\"type\":3}\n"}) {
+    try {
+      read(bad);
+      FAIL() << bad;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unreadable);
+      EXPECT_THAT(error.what(), HasSubstr("line "));
+    }
+  }
+  fs::remove(dir.path() / kRecordsFile);
+  EXPECT_THROW(for_each_record(dir.path(), [](const std::string&, const Json&) {}), Error);
+}
 
 TEST(ResultDirectory, WritesPairByPair) {
   const Dir dir;

@@ -8,7 +8,12 @@
 namespace kvdiv {
 
 /// How a flag's text becomes JSON. list_*: comma-separated. texts: one value a flag, the flag may be repeated.
-enum class FieldKind { boolean, integer, number, text, list_integer, list_text, texts };
+enum class FieldKind { boolean, integer, number, text, list_integer, list_number, list_text, texts };
+
+/// Whether its value is a comma-separated text (texts are lists of another make).
+constexpr bool is_comma_list(FieldKind kind) {
+  return kind == FieldKind::list_integer || kind == FieldKind::list_number || kind == FieldKind::list_text;
+}
 
 struct FieldInfo {
   std::string key;  ///< kebab-case
@@ -50,7 +55,9 @@ template <class T>
 struct KindOf<std::optional<T>> : KindOf<T> {};
 template <class T>
 struct KindOf<std::vector<T>> {
-  static constexpr FieldKind kind = std::integral<T> ? FieldKind::list_integer : FieldKind::list_text;
+  static constexpr FieldKind kind = std::integral<T>         ? FieldKind::list_integer
+                                    : std::floating_point<T> ? FieldKind::list_number
+                                                             : FieldKind::list_text;
   static std::string choices() { return KindOf<T>::choices(); }
 };
 template <>

@@ -24,6 +24,8 @@ enum class WarningCode {
   missing_gold_answers,
   fp64_check_skipped,
   busy_machine,
+  source_incomplete,
+  source_invalid,
   all_warnings_end,  ///< not a warning: the number of the cases above
 };
 

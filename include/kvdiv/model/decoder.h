@@ -30,12 +30,15 @@ struct NamedWeight {
 /// Elements of room behind each weight that load_model makes, so that realigning needs no second copy of a model.
 inline constexpr std::int64_t kWeightSlack = 64;
 
+/// A handle: copies share the weights.
 class Decoder {
  public:
   /// Without weights: model/weights.h puts them in. Throws Error{usage} if the backend cannot express the model.
   Decoder(const ModelConfig& config, DType dtype, std::shared_ptr<const Ops> ops);
   ~Decoder();
+  Decoder(const Decoder&);
   Decoder(Decoder&&) noexcept;
+  Decoder& operator=(const Decoder&);
   Decoder& operator=(Decoder&&) noexcept;
 
   const ModelConfig& config() const;
@@ -55,7 +58,7 @@ class Decoder {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace kvdiv

@@ -1,0 +1,73 @@
+#include "common_pairs.h"
+
+#include "kvdiv/stats/answers.h"
+#include "kvdiv/stats/metrics.h"
+
+namespace kvdiv {
+namespace {
+
+std::string pair_id_of(const Condition& c, const PromptItem& prompt, std::int64_t seed) {
+  return fmt::format("{}/{}/s{}", c.name(), prompt.id, seed);
+}
+
+PairRecord pair_record(const Context& context, Clock clock, const Condition& c, const PromptItem& prompt,
+                       std::int64_t seed, const PairOutcome& outcome) {
+  PairRecord r;
+  r.condition = c.name();
+  r.pair_id = pair_id_of(c, prompt, seed);
+  r.prompt_id = prompt.id;
+  r.prompt_sha256 = prompt.sha256;
+  r.n_prompt_tokens = static_cast<std::int64_t>(prompt.ids.size());
+  r.seed = seed;
+  r.tokens_on = outcome.tokens_on;
+  r.tokens_off = outcome.tokens_off;
+  r.finish_on = name_of(outcome.finish_on);
+  r.finish_off = name_of(outcome.finish_off);
+  r.flip_index = outcome.flip_index;
+  r.diverged = outcome.tokens_on != outcome.tokens_off;
+  r.gold = prompt.gold;
+  // Under the forced clock OFF has a text of its own only as long as it agreed.
+  const bool off_has_text = clock != Clock::forced || !outcome.flip_index;
+  if (context.detokenize) {
+    r.text_on = context.detokenize(r.tokens_on);
+    if (off_has_text) r.text_off = context.detokenize(r.tokens_off);
+  }
+  if (!prompt.gold || !context.detokenize) return r;
+  const auto judge = [&](const std::optional<std::string>& text, std::optional<std::string>& answer,
+                         std::optional<bool>& correct) {
+    if (!text) return;
+    answer = extract_answer(*text).value;
+    correct = answer.has_value() && same_number(*answer, *prompt.gold);
+  };
+  judge(r.text_on, r.answer_on, r.correct_on);
+  judge(r.text_off, r.answer_off, r.correct_off);
+  return r;
+}
+
+}  // namespace
+
+RecordedPair decode_to_records(Context& context, const Decoder& decoder, const DecodeParams& params, Clock clock,
+                               const Condition& condition, const PromptItem& prompt, std::int64_t seed,
+                               const RecordedStep& on_step) {
+  PairRequest request = make_request(decoder.config(), params, clock, condition, prompt, seed);
+  request.planted = context.planted;
+  StepRecord record;
+  record.pair_id = pair_id_of(condition, prompt, seed);
+  RecordedPair pair;
+  pair.outcome = decode_pair(decoder, request, [&](const StepView& step) {
+    put_metrics(compare_logits(step.logits_on, step.logits_off), record);
+    record.clock = step.clock;
+    record.step = step.step;
+    record.same_prefix = step.same_prefix;
+    record.token_on = step.token_on;
+    record.token_off = step.token_off;
+    context.sink.add(record);
+    on_step(record, step);
+  });
+  pair.record = pair_record(context, clock, condition, prompt, seed, pair.outcome);
+  context.sink.add(pair.record);
+  context.sink.commit();
+  return pair;
+}
+
+}  // namespace kvdiv
