@@ -146,7 +146,6 @@ Json verdict_of(const Json& conditions) {
   std::int64_t flips = 0, predicted = 0, explained = 0, n_steps = 0;
   for (const Json& c : conditions) {
     const Json& m = c["margins"];
-    if (!m.contains("flips")) continue;
     const auto n = m["flips"].get<std::int64_t>();
     flips += n;
     n_steps += m["n_steps"].get<std::int64_t>();
@@ -154,20 +153,16 @@ Json verdict_of(const Json& conditions) {
     if (m["share_explained"]["value"].is_number())
       explained += std::llround(m["share_explained"]["value"].get<double>() * static_cast<double>(n));
   }
-  if (n_steps == 0)
-    return {{"kind", "not_applicable"}, {"sentence", "No greedy condition: margins decide greedy choices only."}};
+  const std::string could = fmt::format("that held in {} of {} same-prefix steps", predicted, n_steps);
+  if (n_steps == 0) return {{"kind", "not_applicable"}, {"sentence", "No same-prefix step was recorded."}};
   if (flips == 0)
-    return {
-        {"kind", "no_flips"},
-        {"sentence", fmt::format("No flip in {} greedy same-prefix steps; in {} of them the margin was small enough "
-                                 "for one (margin ≤ 2·max|Δlogit|).",
-                                 n_steps, predicted)}};
-  const bool all = explained == flips;
+    return {{"kind", "no_flips"},
+            {"sentence",
+             fmt::format("The largest logit never changed; a change needs margin ≤ 2·max|Δlogit|: {}.", could)}};
   return {
-      {"kind", all ? "explained_by_margin" : "not_explained"},
-      {"sentence", fmt::format("{} of {} greedy flips are at a margin of at most 2·max|Δlogit|; that held in {} of {} "
-                               "steps.",
-                               explained, flips, predicted, n_steps)}};
+      {"kind", explained == flips ? "explained_by_margin" : "not_explained"},
+      {"sentence", fmt::format("{} of {} changes of the largest logit are at a margin of at most 2·max|Δlogit|; {}.",
+                               explained, flips, could)}};
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 namespace kvdiv {
 
-/// {n_steps, flips, tie_flips, predicted, share_explained {value, low, high}, share_of_predicted_that_flipped, sigma,
-/// expected_flips, reason}. Of greedy conditions; of others null with a reason.
+/// {of, n_steps, flips, tie_flips, predicted, share_explained {value, low, high}, …, sigma, expected_flips, reason}. A flip is
+/// a change of the largest logit; under sampling (`of` says so) the token drawn hangs on more than that.
 Json margins_of(const PairTable& table, std::int32_t condition);
 
 /// [{margin_from, margin_to, n_steps, flips, flip_rate {value, low, high}, expected_rate}]: bins of ON's margin that double.

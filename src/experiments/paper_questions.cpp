@@ -49,18 +49,15 @@ Json kv_share(const ExperimentResult& patch) {
   return found;
 }
 
-/// The flips' share explained by margin; where nothing flipped, the share of steps at which something could.
+/// The share explained by margin in the first condition with a flip; where nothing flipped, the share of steps that could.
 Json margin_question(const ExperimentResult& boundary) {
-  for (const Json& c : boundary.conditions) {
-    const Json& m = c["margins"];
-    if (!m.contains("flips")) continue;
-    if (m["flips"].get<std::int64_t>() > 0)
-      return of_interval(4, "Are flips decided by margins?", "share of greedy flips at margin ≤ 2·max|Δlogit|",
-                         m["share_explained"], boundary);
-    return of_interval(4, "Are flips decided by margins?", "no flips; share of steps that could flip",
-                       m["share_of_steps_that_can_flip"], boundary);
-  }
-  return of_interval(4, "Are flips decided by margins?", "no greedy condition", nullptr, boundary);
+  constexpr const char* kQuestion = "Are flips decided by margins?";
+  for (const Json& c : boundary.conditions)
+    if (c["margins"]["flips"].get<std::int64_t>() > 0)
+      return of_interval(4, kQuestion, "share of the changes of the largest logit at margin ≤ 2·max|Δlogit|",
+                         c["margins"]["share_explained"], boundary);
+  return of_interval(4, kQuestion, "the largest logit never changed; share of steps at which it could",
+                     boundary.conditions.front()["margins"]["share_of_steps_that_can_flip"], boundary);
 }
 
 }  // namespace

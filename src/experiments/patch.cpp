@@ -1,6 +1,7 @@
 #include "kvdiv/experiments/patch.h"
 
 #include <algorithm>
+#include <map>
 
 #include "common_setup.h"
 #include "kvdiv/base/interrupt.h"
@@ -43,6 +44,8 @@ class PatchRun {
   void into_off(const Arms& arms, const Text& text, std::int64_t step, const PatchCase& c, const StepStates& donor,
                 PatchSummary& summary);
   void published(const Arms& arms, const Text& text, std::int64_t step, const StepStates& on, PatchSummary& summary);
+  Row published_logits(const Arms& arms, const Text& text, std::int64_t step, const PatchCase& c, const StepStates& on,
+                       std::map<std::int64_t, Row>& by_layer);
   PatchEffect over_all_steps(const Arms& arms, const Text& text, std::int64_t step, const Row& patched) const;
   std::vector<Row> own_continuation(const Arms& arms, const Trajectory& t, std::int64_t step, const Row& logits) const;
   void control_self(const Arms& arms, const Text& text, std::int64_t step, const StepStates& on, const StepStates& off);
@@ -139,11 +142,25 @@ PatchEffect PatchRun::over_all_steps(const Arms& arms, const Text& text, std::in
   return {sum.kl_base / n, sum.kl_patched / n, false};
 }
 
+/// "Layers 1…l" put the same value behind block l as "layer l" does, and in OFF nothing else reaches the newest token's logits:
+/// it is the same intervention. The first prompts run both, as a control; then one stands for both.
+Row PatchRun::published_logits(const Arms& arms, const Text& text, std::int64_t step, const PatchCase& c,
+                               const StepStates& on, std::map<std::int64_t, Row>& by_layer) {
+  const std::int64_t last = c.patch.layers.back();
+  const auto known = by_layer.find(last);
+  if (known != by_layer.end() && text.number >= kControlPrompts) return known->second;
+  Row patched = host_logits(patched_off_step(arms, text.t, step, c.patch, on));
+  if (known != by_layer.end()) controls_.cumulative_equals_single &= compare_logits(patched, known->second).bit_equal;
+  by_layer.try_emplace(last, patched);
+  return patched;
+}
+
 void PatchRun::published(const Arms& arms, const Text& text, std::int64_t step, const StepStates& on,
                          PatchSummary& summary) {
   const auto i = static_cast<std::size_t>(step);
+  std::map<std::int64_t, Row> by_layer;
   for (const PatchCase& c : published_plan(context_.config.sizes, params_)) {
-    const Row patched = host_logits(patched_off_step(arms, text.t, step, c.patch, on));
+    const Row patched = published_logits(arms, text, step, c, on, by_layer);
     const StepMetrics m = compare_logits(text.t.logits_on[i], patched);
     const PatchEffect effect{text.kl_base[i], m.kl_on_off_nats, m.bit_equal};
     record(text, c, step, 0, effect);
@@ -208,7 +225,7 @@ void PatchRun::prompt(const Arms& arms, const Condition& c, const PromptItem& it
 
 void PatchRun::condition(const Decoder& decoder, const Condition& c) {
   const Arms arms = arms_of(decoder, context_);
-  PatchSummary summary;
+  PatchSummary summary(context_.config.sizes.n_layers);
   const auto prompts = select_prompts(arms, params_, context_);
   context_.progress.stage(fmt::format("patch, {}", c.name()));
   std::int32_t n_done = 0;

@@ -1,5 +1,7 @@
 #include "patch_summary.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -70,7 +72,9 @@ PatchSummary::Key PatchSummary::key_of(const PatchCase& c, std::int64_t step, st
 
 void PatchSummary::add(const PatchCase& c, std::int64_t step, std::int64_t offset, std::int32_t prompt,
                        const PatchEffect& effect) {
-  cells_[key_of(c, step, offset)].add(prompt, effect);
+  Cell& cell = cells_[key_of(c, step, offset)];
+  cell.patch = c.patch;
+  cell.add(prompt, effect);
 }
 
 void PatchSummary::add_published(const PatchCase& c, std::int64_t step, std::int32_t prompt,
@@ -94,19 +98,26 @@ Json PatchSummary::describe(const Cell& cell) {
   return j;
 }
 
+std::string PatchSummary::layer_set(const Patch& patch) const {
+  const auto n = std::ssize(patch.layers);
+  if (n == n_layers_) return "all";
+  std::vector<std::int64_t> numbers;
+  for (const std::int64_t layer : patch.layers) numbers.push_back(layer + 1);
+  if (n > 2 && numbers.back() - numbers.front() + 1 == n) return fmt::format("{}…{}", numbers.front(), numbers.back());
+  return fmt::format("{}", fmt::join(numbers, ","));
+}
+
 /// The one table: what of the difference is in K, in V, in the newest token's residual stream, and what remains.
 Json PatchSummary::part_rows() const {
-  std::int64_t n_layers = 0;
-  for (const auto& [key, cell] : cells_)
-    if (key.group == PatchGroup::cumulative) n_layers = std::max(n_layers, key.index);
   Json rows = Json::array();
   for (const auto& [key, cell] : cells_) {
     const bool whole = key.group == PatchGroup::whole || key.group == PatchGroup::everything;
-    const bool all_but_last = key.group == PatchGroup::cumulative && key.index == n_layers - 1;
+    const bool all_but_last = key.group == PatchGroup::cumulative && key.index == n_layers_ - 1;
     if (key.offset != 0 || (!whole && !all_but_last)) continue;
     Json row = {{"step", key.step}, {"direction", name_of(key.direction)}, {"what", key.what}};
     row["positions"] = key.what == "residual" ? "newest" : std::string(name_of(key.positions));
-    row["layers"] = all_but_last ? fmt::format("1…{}", key.index) : std::string("all");
+    row["layers"] = layer_set(cell.patch);
+    row["heads"] = cell.patch.heads ? fmt::format("{}", fmt::join(*cell.patch.heads, ",")) : "all";
     row.update(describe(cell));
     rows.push_back(std::move(row));
   }

@@ -22,6 +22,7 @@ inline constexpr double kNothing = 1e-12;
 
 class PatchSummary {
  public:
+  explicit PatchSummary(std::int64_t n_layers) : n_layers_(n_layers) {}
   /// `prompt`: its number; `offset`: steps after the patched one.
   void add(const PatchCase& c, std::int64_t step, std::int64_t offset, std::int32_t prompt, const PatchEffect& effect);
   /// The published protocol's figure: mean KL over all steps of a text, patched at `step` only.
@@ -35,6 +36,7 @@ class PatchSummary {
     std::vector<double> base, patched;
     std::vector<std::int32_t> prompts;
     std::int64_t n_bit_equal = 0;
+    Patch patch;  ///< of all these
     void add(std::int32_t prompt, const PatchEffect& effect);
   };
   struct Key {
@@ -48,6 +50,7 @@ class PatchSummary {
   };
   static Key key_of(const PatchCase& c, std::int64_t step, std::int64_t offset);
   static Json describe(const Cell& cell);
+  std::string layer_set(const Patch& patch) const;
   Json part_rows() const;
   Json indexed_rows(std::initializer_list<PatchGroup> groups, const char* index_name) const;
   using Entry = std::pair<const Key, Cell>;
@@ -58,6 +61,7 @@ class PatchSummary {
   Json published_rows() const;
   Json published_pooled_rows() const;
 
+  std::int64_t n_layers_;
   std::map<Key, Cell> cells_;      ///< at the patched step and later
   std::map<Key, Cell> published_;  ///< mean over all steps
 };

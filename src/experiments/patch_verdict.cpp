@@ -34,12 +34,25 @@ std::string describe(const Json& condition, const Json& kv) {
   return out + "; all of it together leaves no bit";
 }
 
+/// Where K and V of all positions were not asked for: what was.
+std::string describe_parts(const Json& condition) {
+  std::string out;
+  for (const Json& row : condition["parts"]) {
+    if (row["what"] == "all" || row["step"] == 0) continue;
+    out += fmt::format("{}step {}, {} ({}), {}: {}", out.empty() ? "" : "; ", row["step"].get<std::int64_t>(),
+                       row["what"].get<std::string>(), row["positions"].get<std::string>(),
+                       row["direction"].get<std::string>(), share(&row));
+  }
+  return out;
+}
+
 }  // namespace
 
 Json to_json(const PatchControls& c, const Json& conditions) {
   return {{"prefill_bit_equal", c.prefill_bit_equal},
           {"self_patch_bit_equal", c.self_patch_bit_equal},
           {"everything_recovers", c.everything_recovers},
+          {"cumulative_equals_single", c.cumulative_equals_single},
           {"off_is_stateless", c.off_is_stateless},
           {"random_patch", conditions.empty() ? Json(nullptr) : conditions.front()["random_patch"]}};
 }
@@ -55,12 +68,18 @@ Json patch_verdict(const Json& conditions, const PatchControls& c) {
   std::string kind = "none", sentence;
   for (const Json& condition : conditions) {
     const Json* kv = row_of(condition, "kv", "all");
-    if (kv == nullptr) continue;
+    if (kv == nullptr) {
+      if (const std::string parts = describe_parts(condition); !parts.empty()) {
+        kind = kind == "none" ? "measured" : kind;
+        sentence += "Share of the mean KL removed: " + parts + ". ";
+      }
+      continue;
+    }
     const Json& value = (*kv)["pct_of_mean"]["value"];
     if (value.is_number() && kind != "kv") kind = value.get<double>() >= 50.0 ? "kv" : "newest_token";
     sentence += describe(condition, *kv) + ". ";
   }
-  if (sentence.empty()) sentence = "No patch of K and V at a step from 1 on was asked for. ";
+  if (sentence.empty()) sentence = "Nothing was patched at a step from 1 on. ";
   sentence.pop_back();
   return {{"kind", kind}, {"sentence", sentence}};
 }

@@ -19,6 +19,12 @@ const std::array<std::pair<const char*, std::vector<const char*>>, 4> kShown{
      {"boundary", {"margins", "kl_over_steps"}},
      {"patch", {"parts", "decay", "published_pooled"}}}};
 
+/// OFF's values into ON, everywhere and what was stored: the other direction and the position sets are in report.json.
+bool is_main_part(const Json& row) {
+  return row["step"] != 0 && row["direction"] == "off_into_on" && row["positions"] != "prompt" &&
+         row["positions"] != "generated";
+}
+
 std::string questions(const Json& report) {
   std::string out = "\n  the paper's five questions\n";
   for (const Json& q : at_path(report, "questions"))
@@ -49,8 +55,11 @@ std::string paper_details(const Json& report) {
     if (!part.is_object()) continue;
     out += fmt::format("\n  {}\n", name);
     for (const Json& condition : part["conditions"])
-      for (const TableSpec& spec : condition_tables(name))
-        if (std::find(shown.begin(), shown.end(), spec.rows) != shown.end()) out += render_table(condition, spec, 4);
+      for (TableSpec spec : condition_tables(name)) {
+        if (std::find(shown.begin(), shown.end(), spec.rows) == shown.end()) continue;
+        if (spec.rows == "parts") spec.keep = is_main_part;
+        out += render_table(condition, spec, 4);
+      }
   }
   return out;
 }

@@ -61,6 +61,11 @@ std::string accuracy_line(const Json& c) {
                                 percent_text(at_path(a, "off")), count_text(at_path(a, "n")));
   const Json& p = at_path(c, "mcnemar.exact.p_adjusted");
   if (p.is_number()) out += fmt::format("; McNemar exact, adjusted p {}", short_number(p));
+  const Json& detectable = at_path(c, "mcnemar.exact.min_detectable_effect");
+  if (p.is_number() && p.get<double>() >= 0.05 && detectable.is_number())
+    out += fmt::format(" (a difference of {} would have been seen)", percent_text(detectable));
+  const Json& equal = at_path(c, "accuracy_equivalence.p");
+  if (equal.is_number()) out += fmt::format("; the same within 1 %: p {}", short_number(equal));
   return out + "\n";
 }
 

@@ -38,6 +38,7 @@ std::vector<TableSpec> patch_tables() {
             {"patched", "what", Cell::text},
             {"positions", "positions", Cell::text},
             {"layers", "layers", Cell::text},
+            {"KV heads", "heads", Cell::text},
             {"KL before, nats", "kl_base_nats"},
             {"KL left", "kl_patched_nats"},
             share,
@@ -45,9 +46,7 @@ std::vector<TableSpec> patch_tables() {
             {"bit-equal", "bit_equal_rate", Cell::percent}},
            "",
            0,
-           [](const Json& row) {
-             return row["step"] != 0 && row["positions"] != "prompt" && row["positions"] != "generated";
-           }},
+           [](const Json& row) { return row["step"] != 0; }},
           {"by layer: share of the mean KL removed, %",
            "by_layer",
            {{"step", "step", Cell::text},

@@ -82,9 +82,10 @@ std::vector<TableSpec> falsify_tables() {
 }
 
 std::vector<TableSpec> boundary_tables() {
-  return {{"greedy flips against margins (a flip needs margin ≤ 2·max|Δlogit|)",
+  return {{"changes of the largest logit against margins (one needs margin ≤ 2·max|Δlogit|)",
            "margins",
-           {{"steps", "n_steps", Cell::count},
+           {{"", "of", Cell::text},
+            {"steps", "n_steps", Cell::count},
             {"flips", "flips", Cell::count},
             {"explained by margin", "share_explained", Cell::value_ci},
             {"steps that can flip", "predicted", Cell::count},

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "kvdiv/base/error.h"
+#include "kvdiv/stats/bootstrap.h"
+#include "kvdiv/stats/two_sample.h"
 
 namespace kvdiv {
 namespace {
@@ -115,6 +117,8 @@ void ConditionAccumulator::set_accuracy(ConditionSummary& summary, const StatOpt
   a.diff = rate(n_right_on_ - n_right_off_, a.n);  // of the counts: one rounding, and 0 is 0
   if (const auto ci = bootstrap_mean(right_diff_.values, right_diff_.prompts, options))
     a.ci = std::vector<double>{ci->low, ci->high};
+  summary.accuracy_equivalence =
+      equivalence_mean(cluster_means(right_diff_.values, right_diff_.prompts), kAccuracyMargin);
   summary.mcnemar = mcnemar(n_only_on_, n_only_off_, a.n);
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "distributions.h"
 #include "quiet.h"
 
 namespace kvdiv {
@@ -57,6 +58,9 @@ McNemarResult mcnemar(std::int64_t b, std::int64_t c, std::int64_t n) {
       t->reason = "no pairs";
     } else {
       t->effect = static_cast<double>(b - c) / static_cast<double>(n);
+      if (b + c > 0)
+        t->min_detectable_effect = (normal_quantile(0.975) + normal_quantile(0.8)) *
+                                   std::sqrt(static_cast<double>(b + c)) / static_cast<double>(n);
     }
   }
   if (!valid) return m;

@@ -32,7 +32,7 @@ TEST(Patch, AnswersInOneTable) {
   const auto result = kvdiv_run(with_output({"patch", "--model", "toy-llama", "--limit", "2", "--max-steps", "6", "--step", "0,1,3"}, dir.path() / "a"));
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("what the difference is made of"), HasSubstr("by layer"), HasSubstr("by KV head"), HasSubstr("decay"),
-                                HasSubstr("published protocol"), HasSubstr("controls: all 4 hold")));
+                                HasSubstr("published protocol"), HasSubstr("controls: all 5 hold")));
   const Json controls = read_report(dir.path() / "a")["controls"];
   for (const char* key : {"self_patch_bit_equal", "everything_recovers"}) EXPECT_EQ(controls[key], true) << key;
   EXPECT_TRUE(controls["random_patch"].contains("median"));

@@ -121,7 +121,8 @@ TEST(Boundary, ThirdsAreThoseOfTheFlipsThatStay) {
   const Json& later = row_of(r, "same-prefix", "without flip ≤ 3", "prompts");
   EXPECT_EQ(later["n"], 26);
   EXPECT_GT(later["thirds"]["early_up_to"].get<double>(), all["thirds"]["early_up_to"].get<double>()) << "recomputed";
-  EXPECT_EQ(r.verdict["kind"], "not_applicable") << "sampled tokens do not hang on the margin";
+  EXPECT_EQ(r.verdict["kind"], "no_flips") << "the sampled tokens differ, the largest logit does not";
+  EXPECT_EQ(r.conditions[0]["margins"]["of"], "changes of the largest logit");
 }
 
 TEST(Boundary, KlOverStepsHasItsWindows) {

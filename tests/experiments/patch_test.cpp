@@ -45,7 +45,7 @@ TEST(Patch, ControlsHoldOnEveryToy) {
     EditTap tap = add_in_decode(Site::block, 0, 0.01);
     f.planted = {&tap, nullptr};
     const ExperimentResult r = patch(f, quick());
-    for (const char* control : {"prefill_bit_equal", "self_patch_bit_equal", "everything_recovers", "off_is_stateless"})
+    for (const char* control : {"prefill_bit_equal", "self_patch_bit_equal", "everything_recovers", "cumulative_equals_single", "off_is_stateless"})
       EXPECT_EQ(r.controls[control], true) << name << ' ' << control;
     EXPECT_GT(r.controls["random_patch"]["n"].get<int>(), 0) << name;
     for (const Json& all : select(f, {{"what", "all"}})) {

@@ -162,7 +162,7 @@ TEST(ConditionSummary, KeysAreThoseOfTheDesign) {
   for (const auto& [key, value] : j["accuracy"].items()) accuracy_keys.push_back(key);
   EXPECT_EQ(keys, (std::vector<std::string>{"dtype", "backend", "strategy", "n_pairs", "n_prompts", "n_seeds",
                                             "divergence_rate", "divergence_by_prompt", "flip_index", "same_prefix",
-                                            "free_running", "after_flip", "n_nonfinite_steps", "accuracy", "mcnemar"}));
+                                            "free_running", "after_flip", "n_nonfinite_steps", "accuracy", "accuracy_equivalence", "mcnemar"}));
   EXPECT_EQ(group_keys,
             (std::vector<std::string>{"n_steps", "flips", "tie_flips", "flip_rate", "bit_equal_rate", "kl_on_off_nats",
                                       "kl_off_on_nats", "js_nats", "max_abs_dlogit", "margin"}));

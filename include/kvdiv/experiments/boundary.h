@@ -14,10 +14,10 @@ namespace kvdiv {
 /// margin. "pairs" counts every (prompt, seed) as a sample, as the paper does; "prompts" takes one mean per prompt, which
 /// is what is independent. Thirds: Welch's t of the mean KL of early flips against late ones.
 ///
-/// margins: a greedy flip needs margin_on ≤ 2·max|Δlogit|: no logit moves by more than that bound's half. "predicted" are
-/// the steps where that holds: the share of flips among them must be 1, and how many of them flipped says how sharp the
-/// bound is. The expected number of flips is of the model that the margin moves by N(0, σ²), σ being the RMS of
-/// margin_off − margin_on where both arms have the same top token.
+/// margins: a change of the largest logit (of greedy decoding: a flip) needs margin_on ≤ 2·max|Δlogit|: no logit moves by
+/// more than half of that. "predicted" are the steps where that holds: the share of flips among them must be 1, and how
+/// many of them flipped says how sharp the bound is. The expected number of flips is of the model that the margin moves by
+/// N(0, σ²), σ being the RMS of margin_off − margin_on where both arms have the same top token.
 ExperimentResult analyse_boundary(const PairTable& table);
 
 }  // namespace kvdiv

@@ -68,6 +68,9 @@ void describe_fields(V& v, AccuracySummary& a) {
   v.field("n", a.n);
 }
 
+/// One answer in a hundred.
+inline constexpr double kAccuracyMargin = 0.01;
+
 /// The condition as it stands in report.json, but for `timing`, which is not a function of the records.
 struct ConditionSummary {
   std::string dtype, backend, strategy;
@@ -80,6 +83,9 @@ struct ConditionSummary {
   StepGroup after_flip;    ///< of these the steps behind the flip: two different texts
   std::int64_t n_nonfinite_steps = 0;  ///< step records with a non-finite logit, of any clock
   AccuracySummary accuracy;
+  /// That the accuracies are the same within ±kAccuracyMargin: two one-sided tests of one mean difference per prompt. Null
+  /// if no pair was scored.
+  std::optional<TestResult> accuracy_equivalence;
   std::optional<McNemarResult> mcnemar;  ///< null if no pair was scored; p_adjusted is the caller's, over conditions
 };
 
@@ -99,6 +105,7 @@ void describe_fields(V& v, ConditionSummary& c) {
   v.field("after_flip", c.after_flip);
   v.field("n_nonfinite_steps", c.n_nonfinite_steps);
   v.field("accuracy", c.accuracy);
+  v.field("accuracy_equivalence", c.accuracy_equivalence);
   v.field("mcnemar", c.mcnemar);
 }
 

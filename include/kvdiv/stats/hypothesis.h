@@ -69,6 +69,8 @@ void describe_fields(V& v, McNemarResult& m) {
 /// - exact: statistic min(b, c), p = min(1, 2 P(X ≤ min(b, c))), X binomial(b + c, ½); p = 1 if b + c = 0.
 /// - mid_p: exact p minus P(X = b); 1 − ½ P(X = b) if b = c (Fagerland, Lydersen & Laake, 2013); 1 if b + c = 0.
 /// - chi2: statistic max(0, |b − c| − 1)²/(b + c), 1 degree of freedom (Edwards' correction); null if b + c = 0.
+/// min_detectable_effect, of all three: (z₀.₉₇₅ + z₀.₈) √(b + c)/n, the accuracy difference that 80 % power sees at this
+/// number of discordant pairs; null if there are none.
 /// Negative counts, or b + c > n, give nulls with a reason.
 McNemarResult mcnemar(std::int64_t b, std::int64_t c, std::int64_t n);
 

@@ -34,6 +34,8 @@ struct EnumNames<RankMethod> {
 ///   ½)/σ, σ² = nₓnᵧ/12 · ((n + 1) − Σ(t³ − t)/(n(n − 1))), t the sizes of the groups of ties.
 /// automatic (as in SciPy): exact if there are no ties and the smaller sample has at most 8 values (and nₓnᵧ ≤ 10 000,
 /// which bounds the work), else asymptotic. The two can fall on opposite sides of 0.05: quote the variant with p.
+/// min_detectable_effect: (z₀.₉₇₅ + z₀.₈) · 2/(nₓnᵧ) · √(nₓnᵧ(n + 1)/12), U's standard deviation where nothing differs; null
+/// if it is above 1: even complete separation would be missed now and then.
 /// Null with a reason: everything if a sample is empty; p if all values are equal (U says nothing then; effect is 0),
 /// or if exact is asked for with ties or nₓnᵧ > 10 000.
 TestResult mann_whitney(std::span<const double> x, std::span<const double> y,
