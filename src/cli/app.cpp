@@ -112,6 +112,7 @@ Invocation make_invocation(const Command& command, Bound& bound, const std::vect
     // The sample is one of GSM8K's rows; a file of the user's own is used whole.
     if (!bound.texts["prompts"].empty())
       for (const char* key : {"sample_size", "sample_seed"}) invocation.values.erase(key);
+    if (bound.texts.contains("seed") && !bound.texts["seed"].empty()) invocation.values.erase("seeds");
   }
   if (!bound.texts["config"].empty()) invocation.values.update(read_config(bound.texts["config"].back(), command));
   for (const FieldInfo& field : command.fields) {

@@ -86,14 +86,18 @@ int falsify_command(const Invocation& invocation) {
 int boundary_command(const Invocation& invocation) {
   if (invocation.positionals.size() != 1)
     fail_usage("kvdiv boundary takes one result directory of kvdiv run; see kvdiv boundary --help");
-  const std::filesystem::path source = invocation.positionals.front();
-  return analyse(invocation, "boundary", source, [&](const Json&) {
+  std::filesystem::path source = invocation.positionals.front();
+  if (source.filename() == kReportFile) source = source.parent_path();
+  return analyse(invocation, "boundary", source, [&](const Json& report) {
     PairTable table;
     for_each_record(source, [&](const std::string& type, const Json& json) {
       const std::string where = (source / kRecordsFile).string();
       if (type == StepRecord::type) table.add(read_record<StepRecord>(json, where));
       if (type == PairRecord::type) table.add(read_record<PairRecord>(json, where));
     });
+    if (table.rows().empty())
+      fail_unreadable("{}: a result of kvdiv {} without a finished pair; give one of kvdiv run", source.string(),
+                      report.value("experiment", Json::object()).value("name", "?"));
     return analyse_boundary(table);
   });
 }

@@ -112,6 +112,14 @@ std::vector<const PromptItem*> select_prompts(const Arms& arms, const SelectionP
   return prompts;
 }
 
+void warn_few_prompts(Context& context) {
+  const auto n = context.prompts.size();
+  if (n < 10)
+    context.warnings.add(
+        WarningCode::few_prompts,
+        fmt::format("{} prompt{}: intervals resample prompts and are too narrow below 10", n, n == 1 ? "" : "s"));
+}
+
 bool prefill_is_bit_equal(const Trajectory& t) {
   return compare_logits(t.logits_on.front(), t.logits_off.front()).bit_equal;
 }

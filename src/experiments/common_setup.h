@@ -39,6 +39,9 @@ double mean_kl(const Trajectory& trajectory);
 /// than `samples` (then nothing is decoded).
 std::vector<const PromptItem*> select_prompts(const Arms& arms, const SelectionParams& params, Context& context);
 
+/// Below ten prompts an interval by prompt is too narrow, and a warning says so.
+void warn_few_prompts(Context& context);
+
 /// Steps 0 of the arms did the same work: their logits must be the same bits.
 bool prefill_is_bit_equal(const Trajectory& trajectory);
 

@@ -208,6 +208,7 @@ void validate(const DriftParams& params) {
 
 ExperimentResult run_drift(Context& context, const DriftParams& params) {
   validate(params);
+  warn_few_prompts(context);
   return Drift(context, params).execute();
 }
 

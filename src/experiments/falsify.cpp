@@ -237,6 +237,7 @@ void validate(const FalsifyParams& params) {
 
 ExperimentResult run_falsify(Context& context, const FalsifyParams& params, const PairTable* base) {
   validate(params);
+  warn_few_prompts(context);
   return Falsify(context, params, base).execute();
 }
 

@@ -28,7 +28,16 @@ std::string dot_sentence(const Json& conditions) {
   return out;
 }
 
-/// The row of the first base condition in a wider dtype.
+/// How many bits a dtype's mantissa has: wider is more.
+int mantissa_bits(const std::string& condition) {
+  const std::string dtype = condition.substr(0, condition.find('/'));
+  return dtype == "bfloat16" ? 7 : dtype == "float16" ? 10 : dtype == "float32" ? 23 : 52;
+}
+
+/// A divergence of FP64 logits above this is more than their own rounding makes: logits apart by 1e-10.
+constexpr double kFp64Rounding = 1e-20;
+
+/// The row of the first base condition in another dtype.
 const Json* rerun_row(const Json& rerun, const std::string& dtype) {
   for (const Json& row : rerun["rerun"])
     if (row["condition"].get<std::string>().starts_with(dtype + "/")) return &row;
@@ -46,15 +55,17 @@ Json falsify_verdict(const Json& conditions, bool prefill_bit_equal) {
     const Json& base = (*rerun)["rerun"].front();
     const double base_kl =
         base["kl_on_off_nats"]["value"].is_number() ? base["kl_on_off_nats"]["value"].get<double>() : 0.0;
-    const Json *fp32 = rerun_row(*rerun, "float32"), *fp64 = rerun_row(*rerun, "float64");
     sentence += fmt::format("{}: mean same-prefix KL {:.2g} nats", base["condition"].get<std::string>(), base_kl);
+    const std::string name = base["condition"].get<std::string>();
     kind = base_kl == 0.0 ? "equivalent" : "rounding";
-    for (const auto& [row, name] : {std::pair{fp32, "float32"}, std::pair{fp64, "float64"}}) {
-      if (row == nullptr || base_kl == 0.0) continue;
+    if (mantissa_bits(name) == 52 && base_kl > kFp64Rounding) kind = "not_rounding";
+    for (const char* dtype : {"float32", "float64"}) {
+      const Json* row = rerun_row(*rerun, dtype);
+      if (row == nullptr || base_kl == 0.0 || mantissa_bits(dtype) <= mantissa_bits(name)) continue;
       const Json& kl = (*row)["kl_on_off_nats"]["value"];
       if (!kl.is_number()) continue;
       const double value = kl.get<double>();
-      sentence += fmt::format(", in {} {:.2g} ({} flips)", name, value, (*row)["flips"].get<std::int64_t>());
+      sentence += fmt::format(", in {} {:.2g} ({} flips)", dtype, value, (*row)["flips"].get<std::int64_t>());
       if (value > 0.0 && base_kl / value < kVanishes) kind = "not_rounding";
     }
     sentence += ". ";

@@ -194,6 +194,7 @@ ExperimentResult NoiseRun::execute() {
 
 ExperimentResult run_noise(Context& context, const NoiseParams& params) {
   validate(params);
+  warn_few_prompts(context);
   return NoiseRun(context, params).execute();
 }
 

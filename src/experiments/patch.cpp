@@ -267,6 +267,7 @@ ExperimentResult run_patch(Context& context, const PatchParams& params) {
   for (const std::int64_t head : params.heads.value_or(std::vector<std::int64_t>{}))
     if (head < 0 || head >= context.config.sizes.n_kv_heads)
       fail_usage("--heads: {} is not one of this model's KV heads 0…{}", head, context.config.sizes.n_kv_heads - 1);
+  warn_few_prompts(context);
   return PatchRun(context, params).execute();
 }
 

@@ -24,6 +24,10 @@ std::string share(const Json* row) {
 }
 
 std::string describe(const Json& condition, const Json& kv) {
+  if (!kv["pct_of_mean"]["value"].is_number())
+    return fmt::format("{}/{}, step {}: nothing to recover, the mean KL is {:.2g} nats",
+                       condition["dtype"].get<std::string>(), condition["backend"].get<std::string>(),
+                       kv["step"].get<std::int64_t>(), kv["kl_base_nats"].get<double>());
   std::string out = fmt::format(
       "{}/{}, step {}: of the mean KL of {:.2g} nats, OFF's K and V in ON's cache remove {} (K alone {}, V alone {})",
       condition["dtype"].get<std::string>(), condition["backend"].get<std::string>(), kv["step"].get<std::int64_t>(),

@@ -60,10 +60,7 @@ void Run::warn_before() {
   if (any_greedy && n_seeds > 1)
     context_.warnings.add(WarningCode::greedy_seeds_collapsed,
                           fmt::format("greedy decoding gives the same result for all {} seeds: decoded once", n_seeds));
-  if (context_.prompts.size() < 10)
-    context_.warnings.add(
-        WarningCode::few_prompts,
-        fmt::format("{} prompts: intervals resample prompts and are too narrow below 10", context_.prompts.size()));
+  warn_few_prompts(context_);
 }
 
 ExperimentResult Run::execute() {

@@ -217,6 +217,7 @@ void validate(const TraceParams& params) {
 
 ExperimentResult run_trace(Context& context, const TraceParams& params) {
   validate(params);
+  warn_few_prompts(context);
   return TraceRun(context, params).execute();
 }
 

@@ -102,6 +102,11 @@ TEST_F(Boundary, RefusesWhatIsNotAResult) {
   EXPECT_EQ(kvdiv_run({"boundary"}).code, 2);
   EXPECT_EQ(kvdiv_run({"boundary", "/no/such/directory"}).code, 3);
   EXPECT_EQ(kvdiv_run({"boundary", "a", "b"}).code, 2);
+  const auto other = dir_.path() / "drift";
+  ASSERT_EQ(kvdiv_run({"drift", "--limit", "1", "--quiet", "--output", other.string()}).code, 0);
+  const auto result = kvdiv_run({"boundary", other.string()});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("kvdiv drift"));
   EXPECT_EQ(kvdiv_run({"boundary", "a", "--limit", "3"}).code, 2) << "a flag that a command does not use";
 }
 
@@ -115,6 +120,9 @@ TEST(Paper, HasItsProtocolFromTheConfiguration) {
   EXPECT_EQ(config["max_steps"], 32);
   EXPECT_EQ(config["strategy"], Json({"greedy", "top-k", "top-p"}));
   EXPECT_EQ(Json::parse(kvdiv_run({"paper", "--print-config", "--seeds", "2"}).out)["seeds"], 2) << "flags win";
+  const auto one_seed = Json::parse(kvdiv_run({"paper", "--print-config", "--seed", "3,4"}).out);
+  EXPECT_EQ(one_seed["seed"], Json({3, 4})) << "the protocol's --seeds does not stand against it";
+  EXPECT_EQ(kvdiv_run({"paper", "--seed", "3", "--seeds", "2"}).code, 2);
   const auto own = Json::parse(kvdiv_run({"paper", "--print-config", "--prompts", "mine.jsonl"}).out);
   EXPECT_TRUE(own["sample_size"].is_null()) << "a file is used whole";
 }

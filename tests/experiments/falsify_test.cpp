@@ -51,6 +51,19 @@ TEST(Falsify, RoundingVanishesInWiderArithmetic) {
   EXPECT_EQ(r.verdict["kind"], kl(0) == 0.0 ? "equivalent" : "rounding") << r.verdict;
 }
 
+// A base that is wide already is held against wider dtypes only.
+TEST(Falsify, AWideBaseIsJudgedByWhatIsWider) {
+  for (const DType dtype : {DType::float32, DType::float64}) {
+    Fixture f = toy("toy-mistral", 2);
+    FalsifyParams params = quick({FalsifyPart::fp32});
+    params.dtype = {dtype};
+    EXPECT_EQ(falsify(f, params).verdict["kind"], "rounding") << name_of(dtype);
+    EditTap tap = add_in_decode(Site::block, 0, 0.05);
+    f.planted = {&tap, nullptr};
+    EXPECT_EQ(falsify(f, params).verdict["kind"], "not_rounding") << name_of(dtype);
+  }
+}
+
 // A fault of the cache is there in every dtype, and of the same size.
 TEST(Falsify, AFaultDoesNotVanish) {
   Fixture f = toy("toy-mistral", 3);
