@@ -27,6 +27,21 @@ std::optional<double> ratio_of_means(const Stat& here, const Stat& before) {
   return *here.mean / *before.mean;
 }
 
+double unit_roundoff(const std::string& dtype) {
+  return std::ldexp(1.0, dtype == "bfloat16" ? -8 : dtype == "float16" ? -11 : dtype == "float32" ? -24 : -53);
+}
+
+/// A layer multiplies the difference by much, and what comes out is far more than rounding. The second half matters: two
+/// states that differ in one number's last bit and then in all of them are a large factor apart, and mean nothing.
+bool is_explosive(const Json& condition) {
+  const double rounding = kExplosiveRoundings * unit_roundoff(condition["dtype"].get<std::string>());
+  const Json& rows = condition["by_layer"];
+  return std::any_of(rows.begin(), rows.end(), [&](const Json& row) {
+    const Json &factor = row["amplification"], &size = row["rel_l2"]["mean"];
+    return factor.is_number() && size.is_number() && factor.get<double>() > kExplosive && size.get<double>() > rounding;
+  });
+}
+
 }  // namespace
 
 void DriftSummary::add(const LayerRecord& r) {
@@ -142,7 +157,7 @@ Json drift_verdict(const Json& conditions, bool prefill_bit_equal) {
     }
     const Json& last = rows[rows.size() - 2];
     const Json& largest = c["largest_amplification"];
-    const bool explosive = largest.is_object() && largest["factor"].get<double>() > kExplosive;
+    const bool explosive = is_explosive(c);
     if (kind != "explosive") kind = explosive ? "explosive" : "gradual";
     const auto as_text = [](const Json& v) { return v.is_string() ? v.get<std::string>() : v.dump(); };
     if (c["unaligned"].get<bool>()) sentence += "Unaligned on purpose: this is not a measurement of the cache. ";

@@ -41,9 +41,11 @@ class DriftSummary {
 /// Benjamini–Hochberg over all layer × condition combinations, in place.
 void adjust_layer_tests(Json& conditions);
 
-/// "none": all states equal; "gradual"; "explosive": a layer multiplies the difference by more than kExplosive.
+/// "none": all states equal; "gradual"; "explosive": a layer multiplies the difference by more than kExplosive, to more than
+/// kExplosiveRoundings unit roundoffs of the dtype.
 Json drift_verdict(const Json& conditions, bool prefill_bit_equal);
 
 inline constexpr double kExplosive = 10.0;
+inline constexpr double kExplosiveRoundings = 20.0;
 
 }  // namespace kvdiv

@@ -73,6 +73,16 @@ TEST(Drift, FindsThePlantedLayer) {
   }
 }
 
+// Rounding alone is never explosive, however large the factor from a single last bit to many of them.
+TEST(Drift, RoundingIsGradual) {
+  for (const char* name : {"toy-llama", "toy-mistral", "toy-gemma2"})
+    for (const DType dtype : {DType::float16, DType::float32}) {
+      Fixture f = toy(name, 3);
+      const auto kind = drift(f, at_step(3, dtype)).verdict["kind"].get<std::string>();
+      EXPECT_TRUE(kind == "gradual" || kind == "none") << name << ' ' << kind;
+    }
+}
+
 TEST(Drift, AFaultInThePrefillMakesItInvalid) {
   Fixture f = toy("toy-mistral", 1);
   EditTap tap = add_at(Site::block, 1, 1e-3);
