@@ -4,6 +4,7 @@
 
 #include "common_setup.h"
 #include "kvdiv/base/interrupt.h"
+#include "kvdiv/model/memory.h"
 #include "kvdiv/stats/metrics.h"
 #include "noise_plan.h"
 #include "noise_reference.h"
@@ -121,8 +122,14 @@ void NoiseRun::control(const Arms& arms, const Trajectory& t, std::int64_t promp
 
 NoiseRun::OtherModels NoiseRun::load_others(const Condition& c) {
   OtherModels others;
-  if (!is_fine(c.dtype)) others.fine = context_.load(DType::float32, c.backend, params_.attention);
-  if (c.dtype != DType::float16) others.half = context_.load(DType::float16, c.backend, params_.attention);
+  std::size_t longest = 0;
+  for (const PromptItem& p : context_.prompts) longest = std::max(longest, p.ids.size());
+  const auto load = [&](DType dtype) {
+    require_memory(context_.config, dtype, static_cast<std::int64_t>(longest) + params_.max_steps);
+    return context_.load(dtype, c.backend, params_.attention);
+  };
+  if (!is_fine(c.dtype)) others.fine = load(DType::float32);
+  if (c.dtype != DType::float16) others.half = load(DType::float16);
   return others;
 }
 

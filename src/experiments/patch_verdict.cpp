@@ -38,6 +38,14 @@ std::string describe(const Json& condition, const Json& kv) {
   return out + "; all of it together leaves no bit";
 }
 
+/// By the whole interval, not by the estimate: a few prompts decide nothing.
+std::string kind_of(const Json& share) {
+  if (!share["value"].is_number()) return "none";
+  if (!share["low"].is_number()) return "undecided";
+  if (share["low"].get<double>() >= 50.0) return "kv";
+  return share["high"].get<double>() < 50.0 ? "newest_token" : "undecided";
+}
+
 /// Where K and V of all positions were not asked for: what was.
 std::string describe_parts(const Json& condition) {
   std::string out;
@@ -79,8 +87,8 @@ Json patch_verdict(const Json& conditions, const PatchControls& c) {
       }
       continue;
     }
-    const Json& value = (*kv)["pct_of_mean"]["value"];
-    if (value.is_number() && kind != "kv") kind = value.get<double>() >= 50.0 ? "kv" : "newest_token";
+    const std::string here = kind_of((*kv)["pct_of_mean"]);
+    kind = kind == "none" || kind == here ? here : here == "none" ? kind : "undecided";
     sentence += describe(condition, *kv) + ". ";
   }
   if (sentence.empty()) sentence = "Nothing was patched at a step from 1 on. ";

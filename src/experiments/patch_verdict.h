@@ -20,9 +20,9 @@ struct PatchControls {
 /// With `random_patch`, the stat of pct_recovered of the random patches of all conditions' first.
 Json to_json(const PatchControls& controls, const Json& conditions);
 
-/// {kind, sentence}. "kv": OFF's stored keys and values in ON's cache remove at least half of the mean KL; "newest_token":
-/// they do not; "none": there is no difference to explain; "measured": K and V of all positions were not asked for;
-/// "invalid".
+/// {kind, sentence}. "kv": OFF's keys and values in ON's cache remove at least half of the mean KL at the last patched step,
+/// with all of the 95 % interval; "newest_token": less than half, with all of it; "undecided": the interval says neither;
+/// "none": there is no difference to explain; "measured": K and V of all positions were not asked for; "invalid".
 Json patch_verdict(const Json& conditions, const PatchControls& controls);
 
 }  // namespace kvdiv

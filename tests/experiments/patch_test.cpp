@@ -8,6 +8,7 @@
 #include <set>
 
 #include "experiments/patch_plan.h"
+#include "experiments/patch_verdict.h"
 #include "kvdiv/stats/metrics.h"
 #include "support/experiment.h"
 #include "support/planted.h"
@@ -211,6 +212,21 @@ TEST(Patch, AStaleCacheIsFoundInStoredPositionsAndThePatchStays) {
     if (r["what"] == "kv" && r["offset"] > 0) {
       EXPECT_NEAR(r["pct_recovered"].get<double>(), 100.0, 1e-6) << r;
     }
+}
+
+// The verdict takes the whole interval: an estimate of 79 % with an interval that holds 0 decides nothing.
+TEST(Patch, TheVerdictIsTheIntervalsNotTheEstimates) {
+  const auto kind = [](Json share) {
+    const Json row = {{"direction", "off_into_on"}, {"what", "kv"}, {"positions", "all"}, {"step", 8}, {"kl_base_nats", 1e-6}, {"pct_of_mean", std::move(share)}};
+    const Json condition = {{"dtype", "float16"}, {"backend", "torch"}, {"parts", Json::array({row})}};
+    return patch_verdict(Json::array({condition}), {})["kind"].get<std::string>();
+  };
+  const auto share = [](Json value, Json low, Json high) { return Json{{"value", value}, {"low", low}, {"high", high}}; };
+  EXPECT_EQ(kind(share(93, 80, 100)), "kv");
+  EXPECT_EQ(kind(share(79, -35, 97)), "undecided");
+  EXPECT_EQ(kind(share(10, -5, 30)), "newest_token");
+  EXPECT_EQ(kind(share(99, nullptr, nullptr)), "undecided") << "one prompt";
+  EXPECT_EQ(kind(share(nullptr, nullptr, nullptr)), "none");
 }
 
 TEST(Patch, RandomPatchesHaveTheNormOfTheDifference) {

@@ -53,7 +53,7 @@ class RecordSink {
 struct Context {
   const ModelConfig& config;
   std::span<const PromptItem> prompts;
-  /// Loads the checkpoint in a dtype for a backend; called once a (dtype, backend).
+  /// Loads the checkpoint in a dtype for a backend.
   std::function<LoadedModel(DType, const std::string& backend, const std::string& attention)> load;
   /// Text of generated ids; empty function without a tokenizer.
   std::function<std::string(std::span<const TokenId>)> detokenize;
