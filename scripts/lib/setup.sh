@@ -225,7 +225,7 @@ show_build() {
   local line announced='' pattern='^\[[0-9]+/([0-9]+)\] '
   while IFS= read -r line; do
     if [[ $line =~ $pattern ]]; then
-      if [[ $line == *"Re-checking globbed"* || $line == *"Re-running CMake"* ]]; then continue; fi
+      if [[ $line == *"Re-checking globbed"* || $line == *"Re-running CMake"* || $line == *GitCommit.cmake* ]]; then continue; fi
       [[ -n $announced ]] || say "building $1 (${BASH_REMATCH[1]} steps, $2 at a time)"
       announced=yes
       [[ ! -t 2 ]] || printf '\r\e[K%.*s' "${COLUMNS:-80}" "$line" >&2
