@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <numbers>
 #include <numeric>
 #include <span>
 #include <unordered_set>
@@ -144,6 +146,17 @@ double uniform_for(std::uint64_t seed, std::uint64_t prompt, std::uint64_t step)
   const auto block = philox4x32({low(step), high(step), low(prompt), high(prompt)}, {low(seed), high(seed)});
   const std::uint64_t word = (static_cast<std::uint64_t>(block[1]) << 32) | block[0];
   return static_cast<double>(word >> 11) * 0x1.0p-53;
+}
+
+std::array<double, 4> standard_normals(const std::array<std::uint32_t, 4>& words) {
+  std::array<double, 4> normals{};
+  for (std::size_t pair = 0; pair < 4; pair += 2) {
+    const double radius = std::sqrt(-2.0 * std::log((words[pair] + 1.0) * 0x1p-32));  // the logarithm of (0, 1]
+    const double angle = 2.0 * std::numbers::pi * 0x1p-32 * words[pair + 1];
+    normals[pair] = radius * std::cos(angle);
+    normals[pair + 1] = radius * std::sin(angle);
+  }
+  return normals;
 }
 
 }  // namespace kvdiv

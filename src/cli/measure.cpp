@@ -136,7 +136,7 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
   const auto output = take<OutputParams>(invocation);
   session.require_room(plan.max_new_tokens);
   for (const DType dtype : plan.dtypes)
-    require_memory(session.config, dtype, session.longest_prompt() + plan.max_new_tokens);
+    require_memory(session.config, dtype, longest_prompt(session.prompts) + plan.max_new_tokens);
   NumericSwitches switches;
   switches.n_threads = session.n_threads;
   const NumericGuard guard(switches);

@@ -85,12 +85,6 @@ void Session::require_room(std::int64_t max_new_tokens) const {
   }
 }
 
-std::int64_t Session::longest_prompt() const {
-  std::size_t longest = 0;
-  for (const PromptItem& p : prompts) longest = std::max(longest, p.ids.size());
-  return static_cast<std::int64_t>(longest);
-}
-
 LoadedModel Session::load(DType dtype, const std::string& backend, const std::string& attention) {
   return load_model(checkpoint, config, dtype, make_ops(backend, attention), warnings);
 }

@@ -29,7 +29,6 @@ struct Session {
 
   /// Prompt and new tokens must fit into the model's positions. Throws Error{usage} that names the prompt.
   void require_room(std::int64_t max_new_tokens) const;
-  std::int64_t longest_prompt() const;
   LoadedModel load(DType dtype, const std::string& backend, const std::string& attention);
   /// Text of generated ids; ids beyond the tokenizer's pieces (padding rows of the embedding) become U+FFFD.
   std::string detokenize(std::span<const TokenId> ids) const;

@@ -69,25 +69,6 @@ Json thirds_of(const Flipped& f, TestResult& test) {
   return j;
 }
 
-/// All tests of a report, adjusted together at the end: where each goes, and what it is.
-class TestBook {
- public:
-  void add(Json& place, TestResult test) {
-    places_.push_back(&place);
-    tests_.push_back(std::move(test));
-  }
-  void finish() {
-    std::vector<TestResult*> family;
-    for (TestResult& t : tests_) family.push_back(&t);
-    adjust_family(family, Adjustment::holm, kFamily);
-    for (std::size_t i = 0; i < tests_.size(); ++i) *places_[i] = to_json_value(tests_[i]);
-  }
-
- private:
-  std::vector<Json*> places_;
-  std::vector<TestResult> tests_;
-};
-
 Json correlation_row(const std::string& kl_name, const Exclusion& exclusion, const char* unit, const Flipped& f) {
   Json row = {{"kl", kl_name}, {"flips", exclusion.name}, {"unit", unit}, {"n", f.flip.size()}};
   row["pearson"] = to_json_value(pearson(f.flip, f.kl));
@@ -129,17 +110,13 @@ Json condition_json(const PairTable& table, std::int32_t condition) {
   return j;
 }
 
-/// Holm over all tests of the report; the tests are read out of the finished JSON, where they stay.
+/// Holm over all tests of the report.
 void adjust_all(Json& conditions) {
-  TestBook book;
+  std::vector<Json*> tests;
   for (Json& c : conditions)
     for (Json& row : c["correlations"])
-      for (const char* key : {"pearson", "spearman", "partial", "welch"}) {
-        TestResult test;
-        from_json_value(row[key], test, key);
-        book.add(row[key], std::move(test));
-      }
-  book.finish();
+      for (const char* key : {"pearson", "spearman", "partial", "welch"}) tests.push_back(&row[key]);
+  adjust_family(tests, Adjustment::holm, kFamily);
 }
 
 Json verdict_of(const Json& conditions) {

@@ -65,14 +65,7 @@ BootstrapInterval share(const Steps& steps, const In& in, const Of& of) {
   }
   std::vector<std::pair<double, double>> counts;
   for (const auto& [prompt, count] : by_prompt) counts.push_back(count);
-  return bootstrap_interval(
-      std::ssize(counts),
-      [&](std::span<const std::uint32_t> drawn) -> std::optional<double> {
-        double hits = 0.0, n = 0.0;
-        for (const std::uint32_t i : drawn) hits += counts[i].first, n += counts[i].second;
-        return n > 0.0 ? std::optional(hits / n) : std::nullopt;
-      },
-      BootstrapMethod::percentile);
+  return ratio_of_sums(counts);
 }
 
 bool is_greedy(const PairTable& table, std::int32_t condition) {

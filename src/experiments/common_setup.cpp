@@ -14,6 +14,21 @@ namespace kvdiv {
 
 std::string Condition::name() const { return fmt::format("{}/{}/{}", name_of(dtype), backend, name_of(strategy)); }
 
+Json Condition::to_json() const {
+  return {{"dtype", name_of(dtype)}, {"backend", backend}, {"strategy", name_of(strategy)}};
+}
+
+void for_each_greedy_condition(Context& context, const ArithmeticParams& params, ExperimentResult& result,
+                               const std::function<void(const LoadedModel&, const Condition&)>& body) {
+  for (const DType dtype : params.dtype)
+    for (const std::string& backend : params.backend) {
+      const LoadedModel model = context.load(dtype, backend, params.attention);
+      result.extra["cast"][std::string(name_of(dtype))] = to_json_value(model.cast);
+      body(model, {dtype, backend, Strategy::greedy});
+      if (interrupted()) return;
+    }
+}
+
 SamplingParams sampling_of(const DecodeParams& params, Strategy strategy) {
   SamplingParams s;
   s.strategy = strategy;

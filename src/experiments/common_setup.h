@@ -1,5 +1,6 @@
 #pragma once
 // What experiments share: conditions, how one decodes a pair, which prompts are looked into.
+#include <functional>
 #include <string>
 
 #include "kvdiv/decode/pair.h"
@@ -14,6 +15,7 @@ struct Condition {
   std::string backend;
   Strategy strategy = Strategy::greedy;
   std::string name() const;  ///< "float16/torch/greedy"
+  Json to_json() const;      ///< {dtype, backend, strategy}: how a condition of the report begins
 };
 
 /// The seeds that a strategy runs: greedy decoding does not depend on the seed, so it has one.
@@ -25,6 +27,10 @@ SamplingParams sampling_of(const DecodeParams& params, Strategy strategy);
 /// The request of one pair. The prompt must outlive it.
 PairRequest make_request(const ModelConfig& config, const DecodeParams& params, Clock clock, const Condition& condition,
                          const PromptItem& prompt, std::int64_t seed);
+
+/// Loads each (dtype, backend), notes its cast counts in the result, and calls `body`; stops when interrupted.
+void for_each_greedy_condition(Context& context, const ArithmeticParams& params, ExperimentResult& result,
+                               const std::function<void(const LoadedModel&, const Condition&)>& body);
 
 /// Both arms of a loaded model, with what the context plants in them.
 inline Arms arms_of(const Decoder& decoder, const Context& context) { return Arms(decoder, context.planted); }

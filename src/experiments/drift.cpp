@@ -173,7 +173,7 @@ void Drift::condition(const Decoder& decoder, const Condition& c) {
     context_.progress.update({++n_done, std::ssize(prompts), 0.0, 0.0});
   }
   context_.progress.end_stage();
-  Json j = {{"dtype", name_of(c.dtype)}, {"backend", c.backend}, {"strategy", name_of(c.strategy)}};
+  Json j = c.to_json();
   j["clock"] = name_of(params_.clock);
   j["unaligned"] = params_.unaligned;
   j["step"] = params_.step;
@@ -184,13 +184,9 @@ void Drift::condition(const Decoder& decoder, const Condition& c) {
 }
 
 ExperimentResult Drift::execute() {
-  for (const DType dtype : params_.dtype)
-    for (const std::string& backend : params_.backend) {
-      LoadedModel model = context_.load(dtype, backend, params_.attention);
-      result_.extra["cast"][std::string(name_of(dtype))] = to_json_value(model.cast);
-      condition(model.decoder, {dtype, backend, Strategy::greedy});
-      if (interrupted()) return std::move(result_);
-    }
+  for_each_greedy_condition(context_, params_, result_,
+                            [this](const LoadedModel& model, const Condition& c) { condition(model.decoder, c); });
+  if (interrupted()) return std::move(result_);
   adjust_layer_tests(result_.conditions);
   result_.verdict = drift_verdict(result_.conditions, prefill_bit_equal_);
   result_.complete = true;

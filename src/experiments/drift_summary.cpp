@@ -124,19 +124,11 @@ Json DriftSummary::to_json() const {
 }
 
 void adjust_layer_tests(Json& conditions) {
-  std::vector<TestResult> tests;
-  std::vector<Json*> places;
+  std::vector<Json*> tests;
   for (Json& c : conditions)
-    for (Json& row : c["by_layer"]) {
-      Json& place = row["against_layer_before"];
-      if (!place.is_object()) continue;
-      from_json_value(place, tests.emplace_back(), "against_layer_before");
-      places.push_back(&place);
-    }
-  std::vector<TestResult*> family;
-  for (TestResult& t : tests) family.push_back(&t);
-  adjust_family(family, Adjustment::benjamini_hochberg, kFamily);
-  for (std::size_t i = 0; i < places.size(); ++i) *places[i] = to_json_value(tests[i]);
+    for (Json& row : c["by_layer"])
+      if (Json& test = row["against_layer_before"]; test.is_object()) tests.push_back(&test);
+  adjust_family(tests, Adjustment::benjamini_hochberg, kFamily);
 }
 
 Json drift_verdict(const Json& conditions, bool prefill_bit_equal) {

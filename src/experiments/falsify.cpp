@@ -170,10 +170,8 @@ void Falsify::flip_kl() {
 }
 
 bool Falsify::fits(DType dtype) const {
-  std::size_t longest = 0;
-  for (const PromptItem& p : context_.prompts) longest = std::max(longest, p.ids.size());
   const auto need =
-      memory_need(context_.config, dtype, static_cast<std::int64_t>(longest) + params_.max_new_tokens).total();
+      memory_need(context_.config, dtype, longest_prompt(context_.prompts) + params_.max_new_tokens).total();
   if (need <= available_memory_bytes()) return true;
   context_.warnings.add(WarningCode::fp64_check_skipped, fmt::format("the rerun in {} needs {}", name_of(dtype),
                                                                      human_bytes(static_cast<double>(need))));

@@ -14,18 +14,11 @@ namespace {
 
 using Sums = std::map<std::string, std::pair<double, double>>;  // prompt → (Σ, n)
 
-/// Σ/Σn over the drawn prompts, with its interval.
-BootstrapInterval ratio_of_sums(const Sums& sums) {
+/// Of all prompts.
+BootstrapInterval mean_of(const Sums& sums) {
   std::vector<std::pair<double, double>> each;
   for (const auto& [prompt, sum] : sums) each.push_back(sum);
-  return bootstrap_interval(
-      std::ssize(each),
-      [&](std::span<const std::uint32_t> drawn) -> std::optional<double> {
-        double sum = 0.0, n = 0.0;
-        for (const std::uint32_t i : drawn) sum += each[i].first, n += each[i].second;
-        return n > 0.0 ? std::optional(sum / n) : std::nullopt;
-      },
-      BootstrapMethod::percentile);
+  return ratio_of_sums(each);
 }
 
 /// Mean of `a` over mean of `b`, both over the same drawn prompts.
@@ -100,8 +93,8 @@ Json precision_row(const PrecisionResult& r, const PrecisionResult& base) {
   row["flips"] = r.flips;
   row["tie_flips"] = r.tie_flips;
   row["n_diverged"] = r.n_diverged;
-  row["flip_rate"] = to_json_value(ratio_of_sums(r.flips_by_prompt));
-  row["kl_on_off_nats"] = to_json_value(ratio_of_sums(r.kl_by_prompt));
+  row["flip_rate"] = to_json_value(mean_of(r.flips_by_prompt));
+  row["kl_on_off_nats"] = to_json_value(mean_of(r.kl_by_prompt));
   row["ratio_to_base"] = to_json_value(ratio_of_means(base.kl_by_prompt, r.kl_by_prompt));
   return row;
 }
@@ -145,9 +138,9 @@ Json own_order_control(const Decoder& decoder, const DecodeParams& params,
   for (const std::int64_t chunk : chunks) {
     const auto& [own, arms_apart] = sums[chunk];
     rows.push_back({{"chunk", chunk},
-                    {"kl_nats", to_json_value(ratio_of_sums(own))},
+                    {"kl_nats", to_json_value(mean_of(own))},
                     {"max_abs_dlogit", max_abs_dlogit[chunk]},
-                    {"on_off_kl_nats", to_json_value(ratio_of_sums(arms_apart))},
+                    {"on_off_kl_nats", to_json_value(mean_of(arms_apart))},
                     {"ratio", to_json_value(ratio_of_means(arms_apart, own))}});
   }
   return {{"n_prompts", prompts.size()}, {"n_steps", n_steps}, {"rows", std::move(rows)}};

@@ -122,10 +122,8 @@ void NoiseRun::control(const Arms& arms, const Trajectory& t, std::int64_t promp
 
 NoiseRun::OtherModels NoiseRun::load_others(const Condition& c) {
   OtherModels others;
-  std::size_t longest = 0;
-  for (const PromptItem& p : context_.prompts) longest = std::max(longest, p.ids.size());
   const auto load = [&](DType dtype) {
-    require_memory(context_.config, dtype, static_cast<std::int64_t>(longest) + params_.max_steps);
+    require_memory(context_.config, dtype, longest_prompt(context_.prompts) + params_.max_steps);
     return context_.load(dtype, c.backend, params_.attention);
   };
   if (!is_fine(c.dtype)) others.fine = load(DType::float32);
@@ -144,7 +142,7 @@ void NoiseRun::reference(const Trajectory& t, const OtherModels& others, std::in
 
 Json NoiseRun::describe(const Condition& c, std::int64_t n_measured, const NoiseSummary& summary,
                         const NoiseReference& fp16) const {
-  Json j = {{"dtype", name_of(c.dtype)}, {"backend", c.backend}, {"strategy", name_of(c.strategy)}};
+  Json j = c.to_json();
   j["n_prompts"] = n_measured;
   j["n_ended_at_once"] = n_prompts_ - n_measured;
   j["note"] = is_fine(c.dtype) ? Json(nullptr)
@@ -185,13 +183,9 @@ void NoiseRun::condition(const LoadedModel& model, const Condition& c) {
 }
 
 ExperimentResult NoiseRun::execute() {
-  for (const DType dtype : params_.dtype)
-    for (const std::string& backend : params_.backend) {
-      const LoadedModel model = context_.load(dtype, backend, params_.attention);
-      result_.extra["cast"][std::string(name_of(dtype))] = to_json_value(model.cast);
-      condition(model, {dtype, backend, Strategy::greedy});
-      if (interrupted()) return std::move(result_);
-    }
+  for_each_greedy_condition(context_, params_, result_,
+                            [this](const LoadedModel& model, const Condition& c) { condition(model, c); });
+  if (interrupted()) return std::move(result_);
   result_.verdict = noise_verdict(result_.conditions, result_.controls);
   result_.complete = true;
   return std::move(result_);

@@ -1,6 +1,7 @@
 #pragma once
 // Ratios of sums over prompts.
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kvdiv/stats/bootstrap.h"
@@ -18,9 +19,9 @@ std::optional<double> ratio_of(const std::vector<P>& prompts, std::span<const st
 /// Σ count/Σ total, with its interval.
 template <class P>
 BootstrapInterval ratio_interval(const std::vector<P>& prompts, double P::*count, double P::*total) {
-  return bootstrap_interval(
-      std::ssize(prompts), [&](std::span<const std::uint32_t> drawn) { return ratio_of(prompts, drawn, count, total); },
-      BootstrapMethod::percentile);
+  std::vector<std::pair<double, double>> each;
+  for (const P& p : prompts) each.emplace_back(p.*count, p.*total);
+  return ratio_of_sums(each);
 }
 
 }  // namespace kvdiv

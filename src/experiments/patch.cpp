@@ -235,7 +235,7 @@ void PatchRun::condition(const Decoder& decoder, const Condition& c) {
     context_.progress.update({++n_done, std::ssize(prompts), 0.0, 0.0});
   }
   context_.progress.end_stage();
-  Json j = {{"dtype", name_of(c.dtype)}, {"backend", c.backend}, {"strategy", name_of(c.strategy)}};
+  Json j = c.to_json();
   j["clock"] = name_of(params_.clock);
   j["n_prompts"] = prompts.size();
   j.update(summary.to_json());
@@ -245,13 +245,9 @@ void PatchRun::condition(const Decoder& decoder, const Condition& c) {
 }
 
 ExperimentResult PatchRun::execute() {
-  for (const DType dtype : params_.dtype)
-    for (const std::string& backend : params_.backend) {
-      LoadedModel model = context_.load(dtype, backend, params_.attention);
-      result_.extra["cast"][std::string(name_of(dtype))] = to_json_value(model.cast);
-      condition(model.decoder, {dtype, backend, Strategy::greedy});
-      if (interrupted()) return std::move(result_);
-    }
+  for_each_greedy_condition(context_, params_, result_,
+                            [this](const LoadedModel& model, const Condition& c) { condition(model.decoder, c); });
+  if (interrupted()) return std::move(result_);
   result_.verdict = patch_verdict(result_.conditions, controls_);
   result_.complete = true;
   return std::move(result_);

@@ -84,15 +84,13 @@ void PatchSummary::add_published(const PatchCase& c, std::int64_t step, std::int
 
 Json PatchSummary::describe(const Cell& cell) {
   const std::vector<double> pct = percentages(cell.base, cell.patched);
-  std::vector<std::int32_t> each(pct.size());
-  std::iota(each.begin(), each.end(), 0);
   Json j;
   j["n_prompts"] = cell.base.size();
   j["n_nothing_to_recover"] = cell.base.size() - pct.size();
   j["kl_base_nats"] = mean(cell.base);
   j["kl_patched_nats"] = mean(cell.patched);
   j["pct_of_mean"] = to_json_value(share_of_mean(cell.base, cell.patched));
-  j["pct_median"] = to_json_value(median_interval(pct, each));
+  j["pct_median"] = to_json_value(median_interval(pct, own_clusters(pct.size())));
   j["pct_mean"] = pct.empty() ? Json(nullptr) : Json(mean(pct));
   j["bit_equal_rate"] = static_cast<double>(cell.n_bit_equal) / static_cast<double>(cell.base.size());
   return j;

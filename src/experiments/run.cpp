@@ -170,11 +170,8 @@ void Run::finish_condition(const Condition& c, const ConditionAccumulator& accum
 
 /// Both arms in float64 on the first prompts: rounding vanishes there, a bug does not.
 std::optional<Fp64Check> Run::fp64_check() {
-  std::size_t longest = 0;
-  for (const PromptItem& p : context_.prompts.first(std::min(kFp64Prompts, context_.prompts.size())))
-    longest = std::max(longest, p.ids.size());
-  const auto need =
-      memory_need(context_.config, DType::float64, static_cast<std::int64_t>(longest) + kFp64Steps).total();
+  const auto prompts = context_.prompts.first(std::min(kFp64Prompts, context_.prompts.size()));
+  const auto need = memory_need(context_.config, DType::float64, longest_prompt(prompts) + kFp64Steps).total();
   if (need > available_memory_bytes()) {
     context_.warnings.add(WarningCode::fp64_check_skipped,
                           fmt::format("the FP64 control needs {}", human_bytes(static_cast<double>(need))));
@@ -186,7 +183,7 @@ std::optional<Fp64Check> Run::fp64_check() {
   params.max_new_tokens = std::min(params.max_new_tokens, kFp64Steps);
   Fp64Check check;
   double sum = 0.0;
-  for (const PromptItem& prompt : context_.prompts.first(std::min(kFp64Prompts, context_.prompts.size()))) {
+  for (const PromptItem& prompt : prompts) {
     const Condition c{DType::float64, params_.backend.front(), Strategy::greedy};
     decode_pair(model.decoder, make_request(context_.config, params, Clock::forced, c, prompt, 0),
                 [&](const StepView& step) {

@@ -81,9 +81,7 @@ class TraceRun {
 
 /// Next to a model that is measured.
 std::optional<LoadedModel> TraceRun::load_if_it_fits(DType dtype, const char* what_for) {
-  std::size_t longest = 0;
-  for (const PromptItem& p : context_.prompts) longest = std::max(longest, p.ids.size());
-  const auto length = static_cast<std::int64_t>(longest) + params_.max_steps;
+  const std::int64_t length = longest_prompt(context_.prompts) + params_.max_steps;
   std::uint64_t measured = 0;
   for (const DType d : params_.dtype) measured = std::max(measured, memory_need(context_.config, d, length).total());
   const std::uint64_t need = memory_need(context_.config, dtype, length).total() + measured;
@@ -154,7 +152,7 @@ void TraceRun::condition(const Decoder& decoder, const Condition& c) {
     context_.progress.update({++n_done, std::ssize(prompts), 0.0, 0.0});
   }
   context_.progress.end_stage();
-  Json j = {{"dtype", name_of(c.dtype)}, {"backend", c.backend}, {"strategy", name_of(c.strategy)}};
+  Json j = c.to_json();
   j["clock"] = name_of(Clock::forced);
   j["n_prompts"] = prompts.size();
   j.update(summary.kv.to_json());
@@ -184,13 +182,9 @@ void TraceRun::gqa() {
 
 ExperimentResult TraceRun::execute() {
   fp64_ = load_if_it_fits(DType::float64, kReference);
-  for (const DType dtype : params_.dtype)
-    for (const std::string& backend : params_.backend) {
-      LoadedModel model = context_.load(dtype, backend, params_.attention);
-      result_.extra["cast"][std::string(name_of(dtype))] = to_json_value(model.cast);
-      condition(model.decoder, {dtype, backend, Strategy::greedy});
-      if (interrupted()) return std::move(result_);
-    }
+  for_each_greedy_condition(context_, params_, result_,
+                            [this](const LoadedModel& model, const Condition& c) { condition(model.decoder, c); });
+  if (interrupted()) return std::move(result_);
   if (!params_.no_gqa) gqa();
   if (interrupted()) return std::move(result_);
   result_.verdict = trace_verdict(result_.conditions, controls_);

@@ -49,11 +49,7 @@ double max_relative(const std::vector<double>& a, const std::vector<double>& b) 
 struct Values {
   std::vector<double> of_prompts;
   void add(std::optional<double> value) { of_prompts.push_back(value.value_or(kNaN)); }
-  Json interval() const {
-    std::vector<std::int32_t> each(of_prompts.size());
-    for (std::size_t i = 0; i < each.size(); ++i) each[i] = static_cast<std::int32_t>(i);
-    return to_json_value(mean_interval_bca(of_prompts, each));
-  }
+  Json interval() const { return to_json_value(mean_interval_bca(of_prompts, own_clusters(of_prompts.size()))); }
 };
 
 struct Effects {

@@ -38,14 +38,8 @@ at::Tensor regroup(const at::Tensor& w_NK, const ModelSizes& s, std::int64_t R, 
 void fill_normals(double* out, std::int64_t n, std::array<std::uint32_t, 3> place, std::uint64_t seed) {
   const std::array<std::uint32_t, 2> key{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)};
   for (std::int64_t i = 0; i < n; i += 4) {
-    const auto words = philox4x32({static_cast<std::uint32_t>(i / 4), place[0], place[1], place[2]}, key);
-    std::array<double, 4> normals{};
-    for (std::size_t pair = 0; pair < 4; pair += 2) {
-      const double radius = std::sqrt(-2.0 * std::log((words[pair] + 1.0) * 0x1p-32));  // the logarithm of (0, 1]
-      const double angle = 2.0 * std::numbers::pi * 0x1p-32 * words[pair + 1];
-      normals[pair] = radius * std::cos(angle);
-      normals[pair + 1] = radius * std::sin(angle);
-    }
+    const auto normals =
+        standard_normals(philox4x32({static_cast<std::uint32_t>(i / 4), place[0], place[1], place[2]}, key));
     std::copy_n(normals.begin(), std::min<std::int64_t>(4, n - i), out + i);
   }
 }

@@ -122,14 +122,13 @@ Json KvSummary::growth_rows() const {
   Json rows = Json::array();
   for (const auto& [series, prompts] : growth_) {
     const Slopes slopes = slopes_of(prompts);
-    std::vector<std::int32_t> each(slopes.per_prompt.size());
-    for (std::size_t i = 0; i < each.size(); ++i) each[i] = static_cast<std::int32_t>(i);
-    rows.push_back({{"quantity", series.quantity},
-                    {"of", series.of},
-                    {"layer", series.layer == 0 ? Json("all") : Json(series.layer)},
-                    {"n_prompts", slopes.per_prompt.size()},
-                    {"n_zero_steps", slopes.n_zero},
-                    {"slope", to_json_value(mean_interval_bca(slopes.per_prompt, each))}});
+    rows.push_back(
+        {{"quantity", series.quantity},
+         {"of", series.of},
+         {"layer", series.layer == 0 ? Json("all") : Json(series.layer)},
+         {"n_prompts", slopes.per_prompt.size()},
+         {"n_zero_steps", slopes.n_zero},
+         {"slope", to_json_value(mean_interval_bca(slopes.per_prompt, own_clusters(slopes.per_prompt.size())))}});
   }
   return rows;
 }

@@ -174,14 +174,8 @@ double sum_rounding_variance(SumOrder order, std::size_t n, double term_variance
 void fill_standard_normals(std::span<float> out, NormalPlace place) {
   constexpr std::array<std::uint32_t, 2> kKey{0x6b766469u, 0x6e6f726du};  // "kvdi", "norm"
   for (std::size_t i = 0; i < out.size(); i += 4) {
-    const auto words = philox4x32({static_cast<std::uint32_t>(i / 4), place.trial, place.index, place.purpose}, kKey);
-    std::array<float, 4> normals;
-    for (std::size_t pair = 0; pair < 4; pair += 2) {
-      const double radius = std::sqrt(-2.0 * std::log((words[pair] + 1.0) * 0x1p-32));  // the logarithm of (0, 1]
-      const double angle = 2.0 * std::numbers::pi * 0x1p-32 * words[pair + 1];
-      normals[pair] = static_cast<float>(radius * std::cos(angle));
-      normals[pair + 1] = static_cast<float>(radius * std::sin(angle));
-    }
+    const auto normals = standard_normals(
+        philox4x32({static_cast<std::uint32_t>(i / 4), place.trial, place.index, place.purpose}, kKey));
     std::copy_n(normals.begin(), std::min<std::size_t>(4, out.size() - i),
                 out.begin() + static_cast<std::ptrdiff_t>(i));
   }

@@ -213,6 +213,17 @@ BootstrapInterval median_interval(std::span<const double> values, std::span<cons
   return bootstrap_interval(static_cast<std::int64_t>(groups.size()), Median(groups), BootstrapMethod::bca, options);
 }
 
+BootstrapInterval ratio_of_sums(std::span<const std::pair<double, double>> clusters) {
+  return bootstrap_interval(
+      std::ssize(clusters),
+      [&](std::span<const std::uint32_t> drawn) -> std::optional<double> {
+        double sum = 0.0, weight = 0.0;
+        for (const std::uint32_t i : drawn) sum += clusters[i].first, weight += clusters[i].second;
+        return weight > 0.0 ? std::optional(sum / weight) : std::nullopt;
+      },
+      BootstrapMethod::percentile);
+}
+
 std::vector<double> cluster_means(std::span<const double> values, std::span<const std::int32_t> clusters) {
   std::vector<double> means;
   for (auto& g : group(values, clusters, "cluster_means")) means.push_back(moments(g).mean);

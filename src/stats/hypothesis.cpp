@@ -111,4 +111,15 @@ void adjust_family(std::span<TestResult* const> tests, Adjustment method, std::s
   }
 }
 
+void adjust_family(std::span<Json* const> tests, Adjustment method, std::string_view family) {
+  std::vector<TestResult> results(tests.size());
+  std::vector<TestResult*> pointers;
+  for (std::size_t i = 0; i < tests.size(); ++i) {
+    from_json_value(*tests[i], results[i], "test");
+    pointers.push_back(&results[i]);
+  }
+  adjust_family(pointers, method, family);
+  for (std::size_t i = 0; i < tests.size(); ++i) *tests[i] = to_json_value(results[i]);
+}
+
 }  // namespace kvdiv

@@ -115,10 +115,14 @@ Stat summarize(std::span<const double> values, std::span<const std::int32_t> clu
   return s;
 }
 
-Stat summarize(std::span<const double> values, const StatOptions& options) {
-  std::vector<std::int32_t> clusters(values.size());
+std::vector<std::int32_t> own_clusters(std::size_t n) {
+  std::vector<std::int32_t> clusters(n);
   std::iota(clusters.begin(), clusters.end(), 0);
-  return summarize(values, clusters, options);
+  return clusters;
+}
+
+Stat summarize(std::span<const double> values, const StatOptions& options) {
+  return summarize(values, own_clusters(values.size()), options);
 }
 
 }  // namespace kvdiv

@@ -39,16 +39,9 @@ TEST(Boundary, PredictedFlipsAreTheObservedOnes) {
     params.seeds = 1;
     Context context = f.context();
     run_experiment(context, params);
-    PairTable table;
     std::int64_t small_margins = 0;
     for (const StepRecord& r : f.sink.steps) small_margins += r.same_prefix && r.margin_on < 2.0 * size;
-    // The sink keeps steps and pairs apart; the table wants the steps of a pair before the pair.
-    for (const PairRecord& pair : f.sink.pairs) {
-      for (const StepRecord& step : f.sink.steps)
-        if (step.pair_id == pair.pair_id) table.add(step);
-      table.add(pair);
-    }
-    const ExperimentResult result = analyse_boundary(table);
+    const ExperimentResult result = analyse_boundary(table_of(f.sink));
     const Json& margins = result.conditions[0]["margins"];
     EXPECT_GT(small_margins, 0) << size;
     EXPECT_EQ(margins["predicted"], small_margins) << size;

@@ -137,10 +137,7 @@ TEST(Drift, OrderOfPromptsDoesNotMatter) {
   std::reverse(b.prompts.begin(), b.prompts.end());
   drift(a, at_step(4));
   drift(b, at_step(4));
-  std::multiset<std::string> first, second;
-  for (const Json& r : a.sink.others) first.insert(r.dump());
-  for (const Json& r : b.sink.others) second.insert(r.dump());
-  EXPECT_EQ(first, second);
+  EXPECT_EQ(as_set(a.sink.others), as_set(b.sink.others));
 }
 
 TEST(Drift, TakesThePromptsOfHighestKl) {

@@ -95,12 +95,7 @@ TEST(Falsify, PairsOfARunGiveTheSame) {
   run.seeds = 1;
   Context context = with_run.context();
   run_experiment(context, run);
-  PairTable table;
-  for (const PairRecord& pair : with_run.sink.pairs) {
-    for (const StepRecord& step : with_run.sink.steps)
-      if (step.pair_id == pair.pair_id) table.add(step);
-    table.add(pair);
-  }
+  const PairTable table = table_of(with_run.sink);
   const ExperimentResult b = falsify(with_run, params, &table);
   EXPECT_EQ(having(a, "rerun"), having(b, "rerun"));
   EXPECT_EQ(having(a, "flip_kl"), having(b, "flip_kl"));

@@ -1,8 +1,11 @@
 #pragma once
 // What an experiment needs around it in a test: a model, prompts, and a sink that keeps everything in memory.
+#include <set>
+
 #include "kvdiv/base/interrupt.h"
 #include "kvdiv/experiments/context.h"
 #include "kvdiv/io/tokenizer.h"
+#include "kvdiv/stats/pair_table.h"
 #include "support/models.h"
 
 namespace kvdiv::test {
@@ -35,6 +38,37 @@ class Silent final : public Progress {
   void end_stage() override {}
   std::int64_t interrupt_after = -1;
 };
+
+/// Records as a set: the same whatever the order of prompts.
+inline std::multiset<std::string> as_set(const std::vector<Json>& records) {
+  std::multiset<std::string> out;
+  for (const Json& r : records) out.insert(r.dump());
+  return out;
+}
+
+/// What a run wrote, as experiments 3 and 4 take it: the steps of a pair before the pair.
+inline PairTable table_of(const MemorySink& sink) {
+  PairTable table;
+  for (const PairRecord& pair : sink.pairs) {
+    for (const StepRecord& step : sink.steps)
+      if (step.pair_id == pair.pair_id) table.add(step);
+    table.add(pair);
+  }
+  return table;
+}
+
+/// Whether `validate` calls the changed parameters a usage error.
+template <class P>
+bool is_refused(const std::function<void(P&)>& change) {
+  P p;
+  change(p);
+  try {
+    validate(p);
+    return false;
+  } catch (const Error& e) {
+    return e.kind() == ErrorKind::usage;
+  }
+}
 
 struct Fixture {
   explicit Fixture(std::filesystem::path model_dir, std::vector<PromptItem> items)

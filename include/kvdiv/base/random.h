@@ -28,6 +28,9 @@ class PythonRandom {
 /// Philox 4x32-10 (Salmon et al., SC'11): one block of four words for a counter and a key.
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
 
+/// Four standard normal numbers of a Philox block (Box & Muller, 1958), from 32 random bits each.
+std::array<double, 4> standard_normals(const std::array<std::uint32_t, 4>& words);
+
 /// A uniform in [0, 1) with 53 random bits for (seed, prompt, step): the same for both arms, whatever the order.
 double uniform_for(std::uint64_t seed, std::uint64_t prompt, std::uint64_t step);
 

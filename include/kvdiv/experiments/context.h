@@ -1,6 +1,7 @@
 #pragma once
 // The Experiment seam: a params struct with a field list, and one function (context, params) → result. An experiment gets
 // everything that touches files through the context, and writes none itself.
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -28,6 +29,13 @@ struct PromptItem {
   std::vector<TokenId> ids;
   std::optional<std::string> gold;  ///< canonical number of the reference solution
 };
+
+/// Tokens of the longest of these prompts.
+inline std::int64_t longest_prompt(std::span<const PromptItem> prompts) {
+  std::size_t longest = 0;
+  for (const PromptItem& p : prompts) longest = std::max(longest, p.ids.size());
+  return static_cast<std::int64_t>(longest);
+}
 
 /// Takes records in order; `commit` ends a pair: what came before is durable afterwards.
 class RecordSink {

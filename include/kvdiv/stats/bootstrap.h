@@ -73,6 +73,10 @@ BootstrapInterval mean_interval_bca(std::span<const double> values, std::span<co
 BootstrapInterval median_interval(std::span<const double> values, std::span<const std::int32_t> clusters,
                                   const StatOptions& options = {});
 
+/// Σ first / Σ second over clusters, a sum and its weight each, with its 95 % percentile interval: rates, and means of
+/// clusters of unequal size. Undefined where the weights sum to 0.
+BootstrapInterval ratio_of_sums(std::span<const std::pair<double, double>> clusters);
+
 /// One mean per cluster, in order of first occurrence: what tests that take independent values are given. Values that
 /// are not finite are left out, and clusters that have no others with them. Sizes must be equal (internal error).
 std::vector<double> cluster_means(std::span<const double> values, std::span<const std::int32_t> clusters);

@@ -97,4 +97,7 @@ AdjustedP adjust(std::span<const std::optional<double>> p, Adjustment method);
 /// Adjusts the tests' p in place: p_adjusted, adjustment (with m) and family are set on each. No null pointers.
 void adjust_family(std::span<TestResult* const> tests, Adjustment method, std::string_view family);
 
+/// The same for tests that stand in a report already: each is the JSON of a TestResult, adjusted where it is.
+void adjust_family(std::span<Json* const> tests, Adjustment method, std::string_view family);
+
 }  // namespace kvdiv

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kvdiv/base/fields.h"
 
@@ -48,6 +49,9 @@ struct StatOptions {
 struct Interval {
   double low = 0.0, high = 0.0;
 };
+
+/// 0 … n − 1: each of n values being a cluster of its own.
+std::vector<std::int32_t> own_clusters(std::size_t n);
 
 /// Summarises values; clusters[i] is the prompt of values[i] (any numbers). Sizes must be equal (internal error).
 /// Mean and standard deviation are two-pass with compensated sums (no Σx² − (Σx)²/n: Chan, Golub & LeVeque, 1983).
