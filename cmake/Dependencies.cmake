@@ -3,6 +3,7 @@ find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 set(OPENSSL_USE_STATIC_LIBS ON)                   # one library less to carry along
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # SHA-256 with the CPU's own instructions: a 13 GB checkpoint is hashed
+find_package(HWY 1.0.3 REQUIRED)                 # the invariant kernels, for every vector width at once
 find_package(Boost 1.74 REQUIRED)                 # Boost.Math: distributions
 
 find_path(KVDIV_JSON_INCLUDE nlohmann/json.hpp REQUIRED)
@@ -22,6 +23,15 @@ file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/generated/before-libtorch")
 file(CREATE_LINK "${KVDIV_FMT_INCLUDE}/fmt" "${CMAKE_BINARY_DIR}/generated/before-libtorch/fmt" SYMBOLIC)
 target_include_directories(kvdiv_torch SYSTEM BEFORE INTERFACE "${CMAKE_BINARY_DIR}/generated/before-libtorch")
 
+# SSSE3 and SSE4 have no fused multiply-add, so their sums would be others; SVE's vectors have no size at compile time.
+add_library(kvdiv_hwy INTERFACE)
+target_link_libraries(kvdiv_hwy INTERFACE hwy::hwy)
+target_compile_definitions(kvdiv_hwy INTERFACE
+  "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128|HWY_RVV)")
+
 if(KVDIV_TESTS)
   find_package(GTest REQUIRED)
+endif()
+if(KVDIV_BENCH)
+  find_package(benchmark REQUIRED)
 endif()

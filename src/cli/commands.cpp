@@ -8,10 +8,13 @@
 #include "kvdiv/experiments/boundary.h"
 #include "kvdiv/experiments/drift.h"
 #include "kvdiv/experiments/falsify.h"
+#include "kvdiv/experiments/mitigate.h"
 #include "kvdiv/experiments/noise.h"
 #include "kvdiv/experiments/paper.h"
 #include "kvdiv/experiments/patch.h"
 #include "kvdiv/experiments/run.h"
+#include "kvdiv/experiments/selftest.h"
+#include "kvdiv/experiments/shapes.h"
 #include "kvdiv/experiments/trace.h"
 #include "kvdiv/io/files.h"
 #include "kvdiv/model/memory.h"
@@ -107,6 +110,17 @@ int noise_command(const Invocation& invocation) {
       invocation, "noise", [](const NoiseParams& p) { return p.max_steps; }, run_noise);
 }
 
+int mitigate_command(const Invocation& invocation) {
+  return measuring_command<MitigateParams>(
+      invocation, "mitigate", [](const MitigateParams& p) { return p.max_steps; }, run_mitigate);
+}
+
+/// The model's sizes are what it takes; prompts are read and not decoded.
+int shapes_command(const Invocation& invocation) {
+  return measuring_command<ShapesParams>(
+      invocation, "shapes", [](const ShapesParams&) { return std::int64_t{0}; }, run_shapes);
+}
+
 int trace_command(const Invocation& invocation) {
   return measuring_command<TraceParams>(
       invocation, "trace", [](const TraceParams& p) { return p.max_steps; }, run_trace);
@@ -124,6 +138,44 @@ int run_command(const Invocation& invocation) {
   refuse_two_seed_flags(invocation);
   return measuring_command<RunParams>(
       invocation, "run", [](const RunParams& p) { return p.max_new_tokens; }, run_experiment);
+}
+
+struct SelftestModels {
+  std::vector<std::string> model{"toy-llama", "toy-mistral", "toy-gemma2"};
+  std::optional<int> threads;
+};
+
+template <class V>
+void describe_fields(V& v, SelftestModels& m) {
+  v.field("model", m.model, "models to plant faults in, as of the other commands; may be repeated");
+  v.field("threads", m.threads, "CPU threads (default: one for small models, else all cores)");
+}
+
+int selftest_command(const Invocation& invocation) {
+  const auto names = take<SelftestModels>(invocation);
+  auto prompts = take<PromptParams>(invocation);
+  const auto params = take<SelftestParams>(invocation);
+  validate(params);
+  resolve_defaults(prompts);
+  if (!prompts.limit) prompts.limit = 2;  // as many as are used
+  if (take<ConfigParams>(invocation).print_config) {
+    fmt::print("{}\n", effective(names, prompts, params).dump(2));
+    return 0;
+  }
+  if (names.model.empty()) fail_usage("--model: the list is empty");
+  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<SelftestModel> models;
+  for (const std::string& name : names.model) {
+    PromptParams own = prompts;
+    sessions.push_back(open_session({name, Device::automatic, names.threads}, own));
+    Session& s = *sessions.back();
+    models.push_back({s.model.name, s.config, s.prompts,
+                      [&s](DType d, const std::string& b, const std::string& a) { return s.load(d, b, a); }});
+  }
+  // The prompts are cut, so that what must fit is their beginning.
+  MeasurePlan plan{"selftest", effective(names, prompts, params), params.dtype, "eager", params.max_steps};
+  return measure(invocation, plan, *sessions.front(),
+                 [&](Context& context) { return run_selftest(context, models, params); });
 }
 
 int models_command(const Invocation& invocation) {
@@ -247,6 +299,20 @@ const std::vector<Command>& commands() {
        {"kvdiv noise --model toy-mistral --limit 12",
         "kvdiv noise --model toy-llama --limit 12 --what v --kind mantissa --mantissa-bits 7,3,2"},
        noise_command},
+      {"mitigate",
+       "remedies with their price: KL, flips, speed, bytes; the smallest set of operations to fix",
+       all_fields<ModelParams, MitigateParams, PromptParams, OutputParams, ConfigParams>(),
+       "",
+       {"kvdiv mitigate --model toy-llama --limit 8",
+        "kvdiv mitigate --model mistral --limit 20 --remedy invariant,float32,refresh:4,kv-int8 --max-kl 1e-6"},
+       mitigate_command},
+      {"shapes",
+       "at which numbers of rows, keys and hidden keys a backend's result for the same row changes bits",
+       all_fields<ModelParams, ShapesParams, PromptParams, OutputParams, ConfigParams>(),
+       "",
+       {"kvdiv shapes --model toy-mistral --dtype float16,bfloat16,float32",
+        "kvdiv shapes --model mistral --backend torch --backend invariant --operation linear,attention"},
+       shapes_command},
       {"paper",
        "the five experiments of the paper in one process; every published number beside the measured one",
        all_fields<ModelParams, PaperParams, PromptParams, OutputParams, ConfigParams>(),
@@ -255,6 +321,12 @@ const std::vector<Command>& commands() {
         "kvdiv paper --model mistral --output results/paper-mistral"},
        paper_command,
        "paper.json"},
+      {"selftest",
+       "plants known faults one at a time, and looks at healthy runs: every one must be named for what it is",
+       all_fields<SelftestModels, SelftestParams, PromptParams, OutputParams, ConfigParams>(),
+       "",
+       {"kvdiv selftest", "kvdiv selftest --model toy-mistral --dtype bfloat16 --json"},
+       selftest_command},
       {"report",
        "print a result again without decoding",
        all_fields<JsonParams>(),

@@ -125,8 +125,9 @@ std::string default_output(const MeasurePlan& plan, const Session& s) {
 
 int exit_code(const ExperimentResult& result) {
   if (!result.complete) return static_cast<int>(ErrorKind::interrupted);
-  const bool is_invalid = result.verdict.value("kind", "") == "invalid";
-  return is_invalid ? static_cast<int>(ErrorKind::invalid_measurement) : 0;
+  const std::string kind = result.verdict.value("kind", "");
+  if (kind == "violated") return static_cast<int>(ErrorKind::violated);
+  return kind == "invalid" ? static_cast<int>(ErrorKind::invalid_measurement) : 0;
 }
 
 }  // namespace

@@ -38,14 +38,19 @@ Tap* TapChain::get() {
   return taps_.size() == 1 ? taps_.front() : this;
 }
 
+ArmOutput PlantedArm::forward(const Decoder& decoder, std::span<const TokenId> tokens, KvCache* cache,
+                              Tap* observer) const {
+  TapChain chain{tap, observer};
+  if (fault != nullptr) return fault->forward(decoder, tokens, cache, chain.get());
+  return {decoder.forward(tokens, cache, chain.get()), std::ssize(tokens)};
+}
+
 at::Tensor Arms::on(std::span<const TokenId> tokens, KvCache& cache, Tap* tap) const {
-  TapChain chain{planted_.on, tap};
-  return decoder_.forward(tokens, &cache, chain.get());
+  return planted_.on.forward(decoder_, tokens, &cache, tap).logits_V;
 }
 
 at::Tensor Arms::off(std::span<const TokenId> prefix, Tap* tap) const {
-  TapChain chain{planted_.off, tap};
-  return decoder_.forward(prefix, nullptr, chain.get());
+  return planted_.off.forward(decoder_, prefix, nullptr, tap).logits_V;
 }
 
 std::vector<double> host_logits(const at::Tensor& logits_V) {

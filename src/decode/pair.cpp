@@ -36,11 +36,11 @@ class PairDecoder {
         activations_(decoder.config().sizes.n_layers),
         on_(decoder, static_cast<std::int64_t>(request.prompt.size()) + request.max_new_tokens, request.prefill_chunk),
         forced_(decoder),
-        free_(decoder),
-        tap_on_{request.planted.on, request.record_activations ? &activations_ : nullptr},
-        tap_off_{request.planted.off, request.record_activations ? &activations_ : nullptr} {
-    on_.set_tap(tap_on_.get());
-    for (FullStepper* s : {&forced_, &free_}) s->set_tap(tap_off_.get());
+        free_(decoder) {
+    on_.set_planted(request.planted.on);
+    for (FullStepper* s : {&forced_, &free_}) s->set_planted(request.planted.off);
+    if (!request.record_activations) return;
+    for (Stepper* s : std::initializer_list<Stepper*>{&on_, &forced_, &free_}) s->set_tap(&activations_);
   }
 
   PairOutcome run();
@@ -69,7 +69,6 @@ class PairDecoder {
   ActivationTap activations_;
   CachedStepper on_;
   FullStepper forced_, free_;  ///< OFF on ON's tokens; OFF on its own, from the flip on
-  TapChain tap_on_, tap_off_;
   HostLogits host_on_, host_off_, host_free_;
   std::span<const double> logits_on_;
   PairOutcome out_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "kvdiv/base/error.h"
 
@@ -9,11 +10,11 @@ namespace kvdiv {
 
 at::Tensor Stepper::timed_forward(const Decoder& decoder, std::span<const TokenId> tokens, KvCache* cache) {
   const auto start = std::chrono::steady_clock::now();
-  at::Tensor logits = decoder.forward(tokens, cache, tap_);
+  ArmOutput out = planted_.forward(decoder, tokens, cache, tap_);
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  n_tokens_computed_ += static_cast<std::int64_t>(tokens.size());
+  n_tokens_computed_ += out.n_rows;
   ++n_calls_;
-  return logits;
+  return std::move(out.logits_V);
 }
 
 CachedStepper::CachedStepper(const Decoder& decoder, std::int64_t capacity, std::int64_t prefill_chunk)
@@ -21,6 +22,7 @@ CachedStepper::CachedStepper(const Decoder& decoder, std::int64_t capacity, std:
 
 at::Tensor CachedStepper::feed(std::span<const TokenId> tokens) {
   last_.assign(tokens.begin(), tokens.end());
+  length_before_last_ = cache_.length();
   return timed_forward(decoder_, tokens, &cache_);
 }
 
@@ -37,8 +39,8 @@ at::Tensor CachedStepper::prefill(std::span<const TokenId> prompt) {
 at::Tensor CachedStepper::step(TokenId token) { return feed(std::span(&token, 1)); }
 
 at::Tensor CachedStepper::repeat_last(Tap& tap) {
-  cache_.truncate(cache_.length() - static_cast<std::int64_t>(last_.size()));
-  return decoder_.forward(last_, &cache_, &tap);
+  cache_.truncate(length_before_last_);
+  return planted().forward(decoder_, last_, &cache_, &tap).logits_V;
 }
 
 at::Tensor FullStepper::prefill(std::span<const TokenId> prompt) {
@@ -52,6 +54,6 @@ at::Tensor FullStepper::step(TokenId token) {
   return timed_forward(decoder_, prefix_, nullptr);
 }
 
-at::Tensor FullStepper::repeat_last(Tap& tap) { return decoder_.forward(prefix_, nullptr, &tap); }
+at::Tensor FullStepper::repeat_last(Tap& tap) { return planted().forward(decoder_, prefix_, nullptr, &tap).logits_V; }
 
 }  // namespace kvdiv

@@ -7,6 +7,7 @@
 
 #include "kvdiv/base/interrupt.h"
 #include "kvdiv/base/random.h"
+#include "kvdiv/numerics/reduction.h"
 #include "kvdiv/stats/metrics.h"
 #include "kvdiv/stats/sum.h"
 
@@ -55,8 +56,10 @@ std::vector<std::int64_t> seeds_of(const DecodeParams& params, Strategy strategy
 void validate(const ArithmeticParams& params) {
   if (params.dtype.empty()) fail_usage("--dtype: the list is empty");
   if (params.backend.empty()) fail_usage("--backend: the list is empty");
-  if (std::set<std::string>(params.backend.begin(), params.backend.end()).size() != params.backend.size())
-    fail_usage("--backend: a backend is given twice");
+  std::set<std::string> distinct;  // "order:kahan" and "order:kahan@float32" are one
+  for (const std::string& b : params.backend)
+    if (!distinct.insert(b.starts_with(kReductionPrefix) ? parse_reductions(b).name() : b).second)
+      fail_usage("--backend: '{}' is given twice", b);
   for (const std::string& backend : params.backend) make_ops(backend, params.attention);
 }
 

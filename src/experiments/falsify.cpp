@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "common_pairs.h"
+#include "falsify_orders.h"
 #include "falsify_precision.h"
 #include "falsify_projection.h"
 #include "falsify_verdict.h"
@@ -38,6 +40,7 @@ class Falsify {
   void note(PairTable& table, DType dtype, const StepRecord& record, const StepView& view);
   void flip_kl();
   void wider(const std::string& backend);
+  void orders();
   bool fits(DType dtype) const;
   std::vector<const PromptItem*> highest_kl(std::int32_t condition) const;
   std::vector<const PromptItem*> all_prompts() const;
@@ -49,6 +52,7 @@ class Falsify {
   PairTable own_;
   ExperimentResult result_;
   bool prefill_bit_equal_ = true;
+  std::optional<bool> same_order_bit_equal_;
   struct {
     double sum = 0.0;
     std::int64_t n = 0;
@@ -207,6 +211,14 @@ void Falsify::wider(const std::string& backend) {
   add(std::move(j));
 }
 
+void Falsify::orders() {
+  const OrderTable table = order_table(context_, params_, [this](DType dtype) { return fits(dtype); });
+  if (interrupted()) return;
+  prefill_bit_equal_ = prefill_bit_equal_ && table.prefill_bit_equal;
+  same_order_bit_equal_ = table.same_order_bit_equal;
+  add({{"part", "orders"}, {"orders", table.rows}});
+}
+
 ExperimentResult Falsify::execute() {
   without_model();
   const bool with_checkpoint = needs_pairs() || wants(FalsifyPart::projection);
@@ -216,9 +228,11 @@ ExperimentResult Falsify::execute() {
   if (wants(FalsifyPart::flip_kl) && !interrupted()) flip_kl();
   for (const std::string& backend : params_.backend)
     if (wants(FalsifyPart::fp32) && !interrupted()) wider(backend);
+  if (wants(FalsifyPart::orders) && !interrupted()) orders();
   if (interrupted()) return std::move(result_);
   result_.controls = Json::object();
-  if (needs_pairs()) result_.controls["prefill_bit_equal"] = prefill_bit_equal_;
+  if (needs_pairs() || same_order_bit_equal_) result_.controls["prefill_bit_equal"] = prefill_bit_equal_;
+  if (same_order_bit_equal_) result_.controls["same_order_bit_equal"] = *same_order_bit_equal_;
   result_.verdict = falsify_verdict(result_.conditions, prefill_bit_equal_);
   result_.complete = true;
   return std::move(result_);

@@ -36,9 +36,9 @@ struct Tally {
 };
 
 /// One row at a time, put together again.
-at::Tensor token_by_token(const Ops& ops, const at::Tensor& x_BTC, const at::Tensor& w_NK) {
+at::Tensor token_by_token(const Ops& ops, const at::Tensor& x_BTC, const Matrix& w) {
   std::vector<at::Tensor> rows;
-  for (std::int64_t t = 0; t < x_BTC.size(1); ++t) rows.push_back(ops.linear(x_BTC.narrow(1, t, 1), w_NK));
+  for (std::int64_t t = 0; t < x_BTC.size(1); ++t) rows.push_back(ops.linear(x_BTC.narrow(1, t, 1), w));
   return at::cat(rows, 1);
 }
 
@@ -46,8 +46,8 @@ at::Tensor token_by_token(const Ops& ops, const at::Tensor& x_BTC, const at::Ten
 
 Json projection_rows(LoadedModel& model, const Ops& ops, std::span<const PromptItem> prompts) {
   const c10::InferenceMode inference;
-  std::map<std::string, at::Tensor> weights;
-  for (const NamedWeight& w : model.decoder.weights()) weights[w.name] = *w.tensor;
+  std::map<std::string, Matrix> weights;
+  for (const NamedWeight& w : model.decoder.weights()) weights[w.name] = w.matrix();
   const auto n_layers = model.decoder.config().sizes.n_layers;
   std::vector<std::pair<Tally, Tally>> tallies(static_cast<std::size_t>(n_layers));
   for (const PromptItem& prompt : prompts) {
@@ -57,7 +57,7 @@ Json projection_rows(LoadedModel& model, const Ops& ops, std::span<const PromptI
       const at::Tensor& x_BTC = tap.at(Site::attention_norm, layer);
       auto& [k, v] = tallies[static_cast<std::size_t>(layer)];
       const auto compare = [&](Tally& tally, const char* name) {
-        const at::Tensor& w = weights.at(fmt::format("model.layers.{}.self_attn.{}.weight", layer, name));
+        const Matrix& w = weights.at(fmt::format("model.layers.{}.self_attn.{}.weight", layer, name));
         tally.add(ops.linear(x_BTC, w), token_by_token(ops, x_BTC, w));
       };
       compare(k, "k_proj");

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace kvdiv {
 namespace {
@@ -44,6 +48,53 @@ const Json* rerun_row(const Json& rerun, const std::string& dtype) {
   return nullptr;
 }
 
+/// "7e-07 to 2e-06", or "0".
+struct Range {
+  double low = INFINITY, high = 0.0;
+  void add(double value) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  std::string text() const {
+    return low == high ? fmt::format("{:.2g}", high) : fmt::format("{:.2g} to {:.2g}", low, high);
+  }
+};
+
+/// Of the part orders: what one order for both arms leaves, and what two make, by dtype.
+struct OrderFindings {
+  std::int64_t n_steps = 0, n_equal = 0;                  ///< with one order
+  std::vector<std::pair<std::string, Range>> two_orders;  ///< "float16", mean KL, nats
+
+  explicit OrderFindings(const Json& rows) {
+    for (const Json& row : rows) {
+      const auto steps = row["n_steps"].get<std::int64_t>();
+      if (row["same_order"].get<bool>()) {
+        n_steps += steps;
+        n_equal += std::llround(row["bit_equal_rate"].get<double>() * static_cast<double>(steps));
+        continue;
+      }
+      std::string name = row["dtype"].get<std::string>();
+      if (row["accumulator"] == "float16") name += " with FP16 accumulators";
+      if (two_orders.empty() || two_orders.back().first != name) two_orders.emplace_back(name, Range{});
+      if (const Json& kl = row["kl_on_off_nats"]["value"]; kl.is_number())
+        two_orders.back().second.add(kl.get<double>());
+    }
+  }
+  std::string sentence() const {
+    std::string out =
+        n_equal == n_steps
+            ? fmt::format("With one order of summation for both arms all {} steps are bit-equal, in every dtype",
+                          n_steps)
+            : fmt::format(
+                  "With one order of summation for both arms {} of {} steps still differ: that is no order's doing",
+                  n_steps - n_equal, n_steps);
+    for (std::size_t i = 0; i < two_orders.size(); ++i)
+      out += fmt::format("{}{} {}", i == 0 ? "; with another order for one row the mean KL is, in nats, " : ", ",
+                         two_orders[i].second.text(), "in " + two_orders[i].first);
+    return out + ". ";
+  }
+};
+
 }  // namespace
 
 Json falsify_verdict(const Json& conditions, bool prefill_bit_equal) {
@@ -69,6 +120,11 @@ Json falsify_verdict(const Json& conditions, bool prefill_bit_equal) {
       if (value > 0.0 && base_kl / value < kVanishes) kind = "not_rounding";
     }
     sentence += ". ";
+  }
+  if (const Json* orders = part_of(conditions, "orders", "orders"); orders != nullptr) {
+    const OrderFindings found((*orders)["orders"]);
+    sentence += found.sentence();
+    if (found.n_equal != found.n_steps) kind = "not_rounding";
   }
   if (!sentence.empty()) sentence.pop_back();
   if (sentence.empty()) sentence = "See the tables.";

@@ -13,6 +13,7 @@
 #include "kvdiv/experiments/run.h"
 #include "kvdiv/stats/pair_table.h"
 #include "paper_parts.h"
+#include "paper_signatures.h"
 
 namespace kvdiv {
 namespace {
@@ -164,6 +165,9 @@ ExperimentResult Paper::execute() {
   std::erase_if(patch.step, [&](std::int64_t s) { return s >= patch.max_steps; });
   parts_.patch = run_patch(top, patch);
   put("patch", parts_.patch);
+  if (interrupted()) return std::move(result_);
+
+  result_.extra["signatures"] = paper_signatures(all, params_, published_.value("signature", Json(nullptr)));
   if (interrupted()) return std::move(result_);
   finish();
   return std::move(result_);

@@ -9,16 +9,13 @@
 #include "kvdiv/decode/pair.h"
 #include "kvdiv/model/memory.h"
 #include "kvdiv/stats/condition_summary.h"
-#include "kvdiv/stats/metrics.h"
 #include "run_controls.h"
 #include "run_family.h"
+#include "run_fp64.h"
 #include "verdict.h"
 
 namespace kvdiv {
 namespace {
-
-constexpr std::int64_t kFp64Steps = 32;
-constexpr std::size_t kFp64Prompts = 2;
 
 struct ArmClock {
   double seconds = 0.0;
@@ -38,7 +35,6 @@ class Run {
   void note_outcome(const Condition& condition, const PromptItem& prompt, const PairOutcome& outcome);
   void finish_condition(const Condition& condition, const ConditionAccumulator& accumulator);
   void warn_before();
-  std::optional<Fp64Check> fp64_check();
   void decide_verdict();
 
   Context& context_;
@@ -49,6 +45,7 @@ class Run {
   std::vector<std::optional<McNemarResult>> mcnemar_;  ///< per condition
   std::vector<std::string> problems_;
   std::vector<ControlPair> control_pairs_;
+  DifferingPairs differing_;
   ArmClock on_, off_;
   std::vector<double> max_abs_activation_;
 };
@@ -77,7 +74,7 @@ ExperimentResult Run::execute() {
       }
       if (!control_pairs_.empty())
         check_alignment(model.decoder, params_, {dtype, backend, params_.strategy.back()}, control_pairs_.front(),
-                        tally_);
+                        tally_, context_.planted);
     }
   }
   adjust_family(result_.conditions, mcnemar_);
@@ -105,7 +102,7 @@ void Run::condition(Decoder& decoder, const Condition& c) {
     if (interrupted()) break;
   }
   context_.progress.end_stage();
-  if (!interrupted()) repeat_pairs(decoder, params_, c, control_pairs_, tally_);
+  if (!interrupted()) repeat_pairs(decoder, params_, c, control_pairs_, tally_, context_.planted);
   finish_condition(c, accumulator);
 }
 
@@ -113,13 +110,16 @@ PairOutcome Run::pair(const Decoder& decoder, const Condition& c, const PromptIt
                       ConditionAccumulator& accumulator) {
   Fingerprinter fingerprinter;
   const bool is_control = control_pairs_.size() < kControlPairs;
+  PairTally tally;
   RecordedPair pair = decode_to_records(context_, decoder, params_, params_.clock, c, prompt, seed,
                                         [&](const StepRecord& record, const StepView& step) {
                                           accumulator.add(record);
+                                          tally.add(record);
                                           if (step.step == 0 && !record.bit_equal) tally_.prefill_bit_equal = false;
                                           if (is_control) fingerprinter.add(step);
                                         });
   if (is_control) control_pairs_.push_back({&prompt, seed, fingerprinter.take()});
+  if (const auto differing = tally.take(c, prompt, seed)) differing_.add(*differing);
   accumulator.add(pair.record);
   return std::move(pair.outcome);
 }
@@ -168,46 +168,17 @@ void Run::finish_condition(const Condition& c, const ConditionAccumulator& accum
   context_.sink.checkpoint(result_);
 }
 
-/// Both arms in float64 on the first prompts: rounding vanishes there, a bug does not.
-std::optional<Fp64Check> Run::fp64_check() {
-  const auto prompts = context_.prompts.first(std::min(kFp64Prompts, context_.prompts.size()));
-  const auto need = memory_need(context_.config, DType::float64, longest_prompt(prompts) + kFp64Steps).total();
-  if (need > available_memory_bytes()) {
-    context_.warnings.add(WarningCode::fp64_check_skipped,
-                          fmt::format("the FP64 control needs {}", human_bytes(static_cast<double>(need))));
-    return std::nullopt;
-  }
-  context_.progress.stage("float64 control");
-  const LoadedModel model = context_.load(DType::float64, params_.backend.front(), params_.attention);
-  RunParams params = params_;
-  params.max_new_tokens = std::min(params.max_new_tokens, kFp64Steps);
-  Fp64Check check;
-  double sum = 0.0;
-  for (const PromptItem& prompt : prompts) {
-    const Condition c{DType::float64, params_.backend.front(), Strategy::greedy};
-    decode_pair(model.decoder, make_request(context_.config, params, Clock::forced, c, prompt, 0),
-                [&](const StepView& step) {
-                  const StepMetrics m = compare_logits(step.logits_on, step.logits_off);
-                  sum += m.kl_on_off_nats;
-                  check.max_abs_dlogit = std::max(check.max_abs_dlogit, m.max_abs_dlogit);
-                  ++check.n_steps;
-                });
-    context_.progress.update({++check.n_prompts, static_cast<std::int64_t>(kFp64Prompts), 0.0, 0.0});
-  }
-  context_.progress.end_stage();
-  check.mean_kl_nats = check.n_steps > 0 ? sum / static_cast<double>(check.n_steps) : 0.0;
-  return check;
-}
-
 void Run::decide_verdict() {
   for (const std::string& name : tally_.failed()) problems_.push_back("control " + name + " failed");
-  const bool all_equal = std::all_of(verdict_inputs_.begin(), verdict_inputs_.end(),
-                                     [](const VerdictInput& c) { return c.bit_equal_rate == 1.0; });
+  const std::vector<DifferingPair> sample = differing_.sample();
   std::optional<Fp64Check> fp64;
-  if (problems_.empty() && !all_equal) fp64 = fp64_check();
+  if (problems_.empty() && !sample.empty()) fp64 = check_in_float64(context_, params_, sample);
   result_.controls = to_json(tally_);
   result_.extra["fp64_check"] = fp64 ? to_json_value(*fp64) : Json(nullptr);
-  result_.verdict = to_json_value(decide(verdict_inputs_, fp64, problems_));
+  const Verdict verdict = decide(verdict_inputs_, fp64, problems_);
+  const bool is_bug = verdict.kind == "bug";
+  result_.verdict =
+      is_bug ? with_diagnosis(verdict, diagnose_pairs(context_, params_, sample)) : to_json_value(verdict);
 }
 
 }  // namespace

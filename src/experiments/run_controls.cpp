@@ -47,34 +47,35 @@ Json to_json(const ControlTally& t) {
 }
 
 PairFingerprint fingerprint_pair(const Decoder& decoder, const RunParams& params, const Condition& condition,
-                                 const PromptItem& prompt, std::int64_t seed) {
+                                 const PromptItem& prompt, std::int64_t seed, const Planted& planted) {
   PairRequest request = make_request(decoder.config(), params, params.clock, condition, prompt, seed);
   request.max_new_tokens = std::min(request.max_new_tokens, kControlSteps);
   request.clock = params.clock == Clock::free ? Clock::free : Clock::forced;
   request.record_activations = false;
+  request.planted = planted;
   Fingerprinter fingerprinter;
   decode_pair(decoder, request, [&](const StepView& step) { fingerprinter.add(step); });
   return fingerprinter.take();
 }
 
 void repeat_pairs(const Decoder& decoder, const RunParams& params, const Condition& condition,
-                  std::span<const ControlPair> pairs, ControlTally& tally) {
+                  std::span<const ControlPair> pairs, ControlTally& tally, const Planted& planted) {
   if (pairs.empty()) return;
   PairFingerprint last;
   for (std::size_t i = pairs.size(); i-- > 0;) {
-    last = fingerprint_pair(decoder, params, condition, *pairs[i].prompt, pairs[i].seed);
+    last = fingerprint_pair(decoder, params, condition, *pairs[i].prompt, pairs[i].seed, planted);
     if (!(last == pairs[i].seen)) tally.order_independent = false;
   }
   const ControlPair& first = pairs.front();
-  const PairFingerprint again = fingerprint_pair(decoder, params, condition, *first.prompt, first.seed);
+  const PairFingerprint again = fingerprint_pair(decoder, params, condition, *first.prompt, first.seed, planted);
   if (again.on != last.on) tally.on_on_bit_equal = false;
   if (again.off != last.off) tally.off_off_bit_equal = false;
 }
 
 void check_alignment(Decoder& decoder, const RunParams& params, const Condition& condition, const ControlPair& pair,
-                     ControlTally& tally) {
+                     ControlTally& tally, const Planted& planted) {
   decoder.realign_weights(kOffsetBytes);
-  const PairFingerprint moved = fingerprint_pair(decoder, params, condition, *pair.prompt, pair.seed);
+  const PairFingerprint moved = fingerprint_pair(decoder, params, condition, *pair.prompt, pair.seed, planted);
   if (!(moved == pair.seen)) tally.alignment_independent = false;
 }
 

@@ -52,14 +52,14 @@ inline constexpr std::size_t kControlPairs = 2;    ///< pairs of each condition 
 
 /// Decodes a pair's first steps again under the forced clock.
 PairFingerprint fingerprint_pair(const Decoder& decoder, const RunParams& params, const Condition& condition,
-                                 const PromptItem& prompt, std::int64_t seed);
+                                 const PromptItem& prompt, std::int64_t seed, const Planted& planted = {});
 
 /// Repeats the pairs in the reverse order, then the last of these once more.
 void repeat_pairs(const Decoder& decoder, const RunParams& params, const Condition& condition,
-                  std::span<const ControlPair> pairs, ControlTally& tally);
+                  std::span<const ControlPair> pairs, ControlTally& tally, const Planted& planted = {});
 
 /// Moves all weights to another alignment and decodes a pair again. The decoder stays there: call it last.
 void check_alignment(Decoder& decoder, const RunParams& params, const Condition& condition, const ControlPair& pair,
-                     ControlTally& tally);
+                     ControlTally& tally, const Planted& planted = {});
 
 }  // namespace kvdiv

@@ -58,7 +58,8 @@ struct Effects {
 
 /// What attention of the newest position needs: K and V of all positions, one query.
 struct CleanLayer {
-  at::Tensor query_BHTD, keys_BGSD, values_BGSD, mix_BHTD, output_weight;
+  at::Tensor query_BHTD, keys_BGSD, values_BGSD, mix_BHTD;
+  Matrix output_weight;
   std::int64_t first_key = 0;
 };
 
@@ -112,8 +113,8 @@ std::vector<CleanLayer> GqaRun::clean_layers(Decoder& shared, const PromptItem& 
     return site == Site::query_rotary || site == Site::key_rotary || site == Site::value || site == Site::mix;
   });
   shared.forward(prompt.ids, nullptr, &tap);
-  std::map<std::string, at::Tensor> by_name;
-  for (const NamedWeight& w : shared.weights()) by_name[w.name] = *w.tensor;
+  std::map<std::string, Matrix> by_name;
+  for (const NamedWeight& w : shared.weights()) by_name[w.name] = w.matrix();
   std::vector<CleanLayer> out;
   const std::int64_t S = std::ssize(prompt.ids);
   for (std::int64_t l = 0; l < shared.config().sizes.n_layers; ++l) {

@@ -60,10 +60,10 @@ Decoder make_variant(Decoder& base, std::shared_ptr<const Ops> ops, std::int64_t
   config.sizes.n_kv_heads = copies ? sizes.n_heads : sizes.n_heads / R;
   Decoder decoder(config, base.dtype(), std::move(ops));
   std::map<std::string, at::Tensor> by_name;
-  for (const NamedWeight& w : base.weights()) by_name[w.name] = *w.tensor;
+  for (const NamedWeight& w : base.weights()) by_name[w.name] = base.plain(w);
   for (const NamedWeight& w : decoder.weights()) {
     const bool is_kv = w.name.ends_with("k_proj.weight") || w.name.ends_with("v_proj.weight");
-    *w.tensor = is_kv ? regroup(by_name.at(w.name), sizes, R, copies) : by_name.at(w.name);
+    decoder.put(w, is_kv ? regroup(by_name.at(w.name), sizes, R, copies) : by_name.at(w.name));
   }
   return decoder;
 }

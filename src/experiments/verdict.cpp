@@ -42,7 +42,7 @@ Verdict decide(std::span<const VerdictInput> conditions, const std::optional<Fp6
   const bool only_fp64 = std::isinf(fewest) && worst->dtype == DType::float64;
   const double fp64_kl = only_fp64 ? worst->mean_kl_nats : fp64->mean_kl_nats;
   // With nothing but FP64 measured there is no larger number to compare with: 1e-20 nats is logits apart by 1e-10.
-  const bool vanishes = only_fp64 ? fp64_kl < 1e-20 : fewest >= kRoundingOrders;
+  const bool vanishes = only_fp64 ? fp64_kl < 1e-20 : fewest >= kRoundingOrders && fp64->max_abs_dlogit <= kFp64DLogit;
   if (!vanishes)
     return {"bug",
             fmt::format("{}; in float64 {:.2g} nats remain (max |Δlogit| {:.2g}): not rounding, it does not vanish "
@@ -55,6 +55,33 @@ Verdict decide(std::span<const VerdictInput> conditions, const std::optional<Fp6
     shrink = fmt::format("in float64 {:.2g} nats are left, {}{:.0f} orders of magnitude less", fp64_kl,
                          conditions.size() > 1 ? "in every condition at least " : "", std::floor(fewest));
   return {"rounding", fmt::format("{}; {}.", describe(*worst), shrink)};
+}
+
+Json with_diagnosis(const Verdict& bug, const Diagnosis& d) {
+  Json j = to_json_value(bug);
+  j["where"] = d.where ? to_json_value(*d.where) : Json(nullptr);
+  j["nearest"] = nullptr;
+  const bool is_known = find_enum<Fault>(d.name).has_value();
+  std::string sentence = bug.sentence;
+  if (d.where)
+    sentence +=
+        fmt::format(" The arms part at step {}, layer {}, {}", d.where->step, d.where->layer, d.where->operation);
+  if (is_known || !d.nearest.empty()) {
+    const std::string symptom = is_known ? d.name : d.nearest.front().symptom;
+    Json distance = nullptr;
+    for (const NearSymptom& n : d.nearest)
+      if (n.symptom == symptom) distance = n.distance_nats;
+    j["nearest"] = {{"symptom", symptom},
+                    {"distance_nats", distance},
+                    {"evidence", d.sentence},
+                    {"compared_to", to_json_value(d.nearest)}};
+    sentence += is_known ? fmt::format(", as {} does: {}.", symptom, d.sentence)
+                         : fmt::format("; no known symptom fits, the nearest in its numbers is {}.", symptom);
+  } else if (d.where) {
+    sentence += ".";
+  }
+  j["sentence"] = sentence;
+  return j;
 }
 
 }  // namespace kvdiv

@@ -5,12 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "common_diagnosis.h"
 #include "common_setup.h"
 
 namespace kvdiv {
 
 /// A divergence that shrinks by this many orders of magnitude from the compute dtype to FP64 is rounding.
 inline constexpr double kRoundingOrders = 6.0;
+/// Unless logits still move by more than this in FP64: its own rounding moves them by some 1e-12, and a small fault beside a
+/// large rounding must not pass for a part of it.
+inline constexpr double kFp64DLogit = 1e-7;
 
 struct VerdictInput {
   std::string condition;
@@ -20,15 +24,15 @@ struct VerdictInput {
   double mean_kl_nats = 0.0, max_abs_dlogit = 0.0;
 };
 
-/// The same comparison in FP64 on a sample of the prompts.
+/// The same comparison in FP64 on the pairs that differed most.
 struct Fp64Check {
-  std::int64_t n_prompts = 0, n_steps = 0;
+  std::int64_t n_pairs = 0, n_steps = 0;
   double mean_kl_nats = 0.0, max_abs_dlogit = 0.0;
 };
 
 template <class V>
 void describe_fields(V& v, Fp64Check& c) {
-  v.field("n_prompts", c.n_prompts);
+  v.field("n_pairs", c.n_pairs);
   v.field("n_steps", c.n_steps);
   v.field("mean_kl_on_off_nats", c.mean_kl_nats);
   v.field("max_abs_dlogit", c.max_abs_dlogit);
@@ -48,5 +52,10 @@ void describe_fields(V& v, Verdict& verdict) {
 /// `problems`: controls that failed and conditions that met non-finite logits; any makes the run invalid.
 Verdict decide(std::span<const VerdictInput> conditions, const std::optional<Fp64Check>& fp64,
                std::span<const std::string> problems);
+
+/// The verdict as it stands in the report, with `where` {step, layer, operation, arm} and `nearest` {symptom,
+/// distance_nats, evidence, compared_to}; the sentence says both. `nearest` is null where no known symptom fits and none
+/// was simulated.
+Json with_diagnosis(const Verdict& bug, const Diagnosis& diagnosis);
 
 }  // namespace kvdiv

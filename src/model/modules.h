@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kvdiv/model/config.h"
+#include "kvdiv/numerics/ops.h"
 
 namespace kvdiv {
 
@@ -19,7 +20,8 @@ struct WeightModule : torch::nn::Module {
     weight = tensor;
     parameters_["weight"] = std::move(tensor);
   }
-  at::Tensor weight;
+  Matrix matrix() const { return {weight, shape.front()}; }
+  at::Tensor weight;  ///< as the backend keeps it
   std::vector<std::int64_t> shape;
 };
 using Weight = std::shared_ptr<WeightModule>;

@@ -138,7 +138,7 @@ LoadedModel load_model(const Checkpoint& checkpoint, const ModelConfig& config, 
   LoadedModel model{Decoder(config, dtype, std::move(ops)), {}};
   for (const NamedWeight& weight : model.decoder.weights()) {
     const TensorView* view = checkpoint.find(weight.name);
-    *weight.tensor = cast_counted(copy_from_disk(*view), scalar_type(dtype), model.cast);
+    model.decoder.put(weight, cast_counted(copy_from_disk(*view), scalar_type(dtype), model.cast));
     checkpoint.drop(*view);
   }
   if (config.traits.tied_head) compare_tied_head(checkpoint, warnings);

@@ -7,99 +7,13 @@
 
 #include "kvdiv/base/error.h"
 #include "kvdiv/base/random.h"
-#include "kvdiv/numerics/half.h"
 
 namespace kvdiv {
 namespace {
 
-using Values = std::span<const double>;
-
-// Both accumulators round the exact sum once, although an FP64 addition comes before the FP16 rounding. Terms are
-// halves or products of two halves: at most 22 bits, multiples of 2⁻⁴⁸.
-// - FP32: such a product is a float, so the processor's FP32 addition is the rounding.
-// - FP16: the FP64 sum is exact, or the product is below 2⁻³⁰ of the accumulator. (If the product is the larger one,
-//   the sum has at most 41 bits unless it overflows.) Then both ways give back the accumulator: no tie is near.
-template <Accumulator A>
-struct Adder;
-template <>
-struct Adder<Accumulator::float16> {
-  using Number = double;
-  static double add(double a, double b) { return round_to_half(a + b); }
-};
-template <>
-struct Adder<Accumulator::float32> {
-  using Number = float;
-  static float add(float a, float b) { return a + b; }
-};
-template <Accumulator A>
-using Number = typename Adder<A>::Number;
-
-template <Accumulator A>
-Number<A> add(Number<A> a, Number<A> b) {
-  return Adder<A>::add(a, b);
-}
-
-template <Accumulator A>
-Number<A> product(double a, double b) {
-  return static_cast<Number<A>>(a * b);  // exact in both
-}
-
-template <Accumulator A>
-Number<A> sequential(Values a, Values b) {
-  Number<A> sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum = add<A>(sum, product<A>(a[i], b[i]));
-  return sum;
-}
-
-template <Accumulator A>
-Number<A> pairwise(Values a, Values b) {
-  if (a.size() <= 1) return sequential<A>(a, b);
-  if (a.size() == 2)  // as below, without its calls: half of the time
-    return add<A>(add<A>(0, product<A>(a[0], b[0])), add<A>(0, product<A>(a[1], b[1])));
-  const std::size_t half = a.size() / 2;
-  return add<A>(pairwise<A>(a.first(half), b.first(half)), pairwise<A>(a.subspan(half), b.subspan(half)));
-}
-
-/// Sequential sums of parts of `size` terms (the last may be shorter), added in order.
-template <Accumulator A>
-Number<A> in_parts(Values a, Values b, std::size_t size) {
-  Number<A> sum = 0;
-  for (std::size_t from = 0; from < a.size(); from += size) {
-    const std::size_t n = std::min(size, a.size() - from);
-    sum = add<A>(sum, sequential<A>(a.subspan(from, n), b.subspan(from, n)));
-  }
-  return sum;
-}
-
-template <Accumulator A>
-Number<A> kahan(Values a, Values b) {
-  Number<A> sum = 0, compensation = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const Number<A> term = add<A>(product<A>(a[i], b[i]), -compensation);
-    const Number<A> total = add<A>(sum, term);
-    compensation = add<A>(add<A>(total, -sum), -term);
-    sum = total;
-  }
-  return sum;
-}
-
-std::size_t part_size(std::size_t n) { return (n + kSumParts - 1) / kSumParts; }
-
-template <Accumulator A>
-double dot_in(Values a, Values b, SumOrder order) {
-  switch (order) {
-    case SumOrder::sequential:
-      return sequential<A>(a, b);
-    case SumOrder::pairwise:
-      return pairwise<A>(a, b);
-    case SumOrder::blocked:
-      return in_parts<A>(a, b, kSumBlock);
-    case SumOrder::split_k:
-      return in_parts<A>(a, b, part_size(a.size()));
-    case SumOrder::kahan:
-      return kahan<A>(a, b);
-  }
-  fail(ErrorKind::internal, "ordered_dot: unknown order {}", static_cast<int>(order));
+std::size_t part_size(std::size_t n) {
+  constexpr auto parts = static_cast<std::size_t>(kSumParts);
+  return (n + parts - 1) / parts;
 }
 
 /// The roundings of each order, counted by the size of the partial sum that is rounded.
@@ -128,10 +42,8 @@ struct RoundingModel {
 
 }  // namespace
 
-double ordered_dot(Values a, Values b, SumOrder order, Accumulator accumulator) {
-  if (a.size() != b.size()) fail(ErrorKind::internal, "ordered_dot: {} and {} terms", a.size(), b.size());
-  if (accumulator == Accumulator::float16) return dot_in<Accumulator::float16>(a, b, order);
-  return dot_in<Accumulator::float32>(a, b, order);
+double ordered_dot(std::span<const double> a, std::span<const double> b, SumOrder order, Accumulator accumulator) {
+  return ordered_dot(a, b, half_sum_spec(order, accumulator), DType::float16);
 }
 
 double rounding_variance(double sigma, Accumulator accumulator) {
@@ -162,7 +74,7 @@ double sum_rounding_variance(SumOrder order, std::size_t n, double term_variance
     case SumOrder::pairwise:
       return model.pairwise(n);
     case SumOrder::blocked:
-      return model.in_parts(n, kSumBlock);
+      return model.in_parts(n, static_cast<std::size_t>(kSumBlock));
     case SumOrder::split_k:
       return model.in_parts(n, part_size(n));
     case SumOrder::kahan:

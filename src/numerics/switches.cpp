@@ -7,6 +7,8 @@
 
 #include <cstdlib>
 
+#include "kvdiv/numerics/kernels.h"
+
 namespace kvdiv {
 namespace {
 
@@ -63,6 +65,10 @@ Json read_numerics() {
   out["allow_fp16_reduced_reduction"] = s.allow_fp16_reduced_reduction;
   out["allow_bf16_reduced_reduction"] = s.allow_bf16_reduced_reduction;
   out["mkl_cbwr"] = std::getenv("MKL_CBWR") != nullptr ? Json(std::getenv("MKL_CBWR")) : Json(nullptr);
+  // What `--backend invariant` uses; its bits are the same with each of them.
+  const auto sets = kernel_names();
+  const char* const named = std::getenv("KVDIV_KERNELS");
+  out["invariant_kernels"] = named != nullptr ? Json(named) : sets.empty() ? Json(nullptr) : Json(sets.front());
   return out;
 }
 

@@ -3,8 +3,11 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/div.h>
+#include <ATen/ops/embedding.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
@@ -12,6 +15,7 @@
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/where.h>
@@ -53,7 +57,7 @@ at::Tensor times(at::Tensor x, double factor, bool in_place) {
   return in_place ? at::mul_out(x, x, number) : at::mul(x, number);
 }
 
-at::Tensor soft_cap(at::Tensor x, double cap, bool in_place) {
+at::Tensor capped(at::Tensor x, double cap, bool in_place) {
   if (!in_place) return at::mul(at::tanh(at::div(x, cap)), cap);
   at::div_out(x, x, at::native::wrapped_scalar_tensor(cap));
   return times(x.tanh_(), cap, true);
@@ -75,13 +79,15 @@ at::Tensor softmax(at::Tensor scores, at::ScalarType compute) {
 
 }  // namespace
 
-at::Tensor TorchOps::linear(const at::Tensor& x_BTK, const at::Tensor& w_NK) const {
+at::Tensor TorchOps::rows(const Matrix& w, const at::Tensor& ids_BT) const { return at::embedding(w.data, ids_BT); }
+
+at::Tensor TorchOps::linear(const at::Tensor& x_BTK, const Matrix& w) const {
   // Folded to two dimensions by hand. ATen folds a product with a 2-D weight only if the weight requires a gradient (as the
   // reference's do) or the rows are evenly strided; a last row cut out of [1,T,K] is not, and would reach the batched
   // kernel, which sums in another order in FP16.
   std::vector<std::int64_t> shape = x_BTK.sizes().vec();
-  shape.back() = w_NK.size(0);
-  return at::linear(x_BTK.reshape({-1, x_BTK.size(-1)}), w_NK).view(shape);
+  shape.back() = w.n_rows;
+  return at::linear(x_BTK.reshape({-1, x_BTK.size(-1)}), w.data).view(shape);
 }
 
 at::Tensor TorchOps::rms_norm(const at::Tensor& x_BTC, const at::Tensor& w_C, const NormParams& params) const {
@@ -109,7 +115,7 @@ at::Tensor TorchOps::attention(const at::Tensor& q_BHTD, const at::Tensor& k_BGS
   // are those of the copying forms. A tap may keep what it was shown, so with one there are copies.
   const bool in_place = tap.tap == nullptr;
   scores = tap(Site::scores, times(scores, params.scale, in_place));
-  if (params.cap) scores = tap(Site::capped_scores, soft_cap(scores, *params.cap, in_place));
+  if (params.cap) scores = tap(Site::capped_scores, capped(scores, *params.cap, in_place));
   if (visible_TS.defined()) {
     const at::Tensor mask_TS = additive_mask(visible_TS, compute);
     scores = in_place ? at::add_out(scores, scores, mask_TS) : at::add(scores, mask_TS);
@@ -118,6 +124,14 @@ at::Tensor TorchOps::attention(const at::Tensor& q_BHTD, const at::Tensor& k_BGS
   const at::Tensor mix_BHTD = tap(Site::mix, at::matmul(weights_BHTS, v_BHSD));
   return mix_BHTD.transpose(1, 2).contiguous().reshape({q_BHTD.size(0), q_BHTD.size(2), -1});
 }
+
+at::Tensor TorchOps::log_softmax(const at::Tensor& x) const { return at::log_softmax(x, -1, wide(x.scalar_type())); }
+
+at::Tensor TorchOps::gated(const at::Tensor& gate_BTF, const at::Tensor& up_BTF, Activation activation) const {
+  return at::mul(activation == Activation::silu ? at::silu(gate_BTF) : at::gelu(gate_BTF, "tanh"), up_BTF);
+}
+
+at::Tensor TorchOps::soft_cap(const at::Tensor& x, double cap) const { return capped(x, cap, false); }
 
 std::string TorchOps::unsupported(const AttentionNeeds&) const { return {}; }
 

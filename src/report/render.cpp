@@ -9,6 +9,7 @@
 #include "kvdiv/report/table.h"
 #include "render_paper.h"
 #include "render_run.h"
+#include "render_specs.h"
 #include "render_tables.h"
 
 namespace kvdiv {
@@ -36,8 +37,10 @@ std::string header(const Json& r) {
 std::string condition_block(const std::string& experiment, const Json& c) {
   const auto text = [&](const char* key) { return c.value(key, std::string(kNone)); };
   std::string out = "\n";
+  const std::string prompts =
+      c.contains("n_prompts") ? fmt::format("   {} prompts", count_text(c["n_prompts"])) : std::string();
   if (c.contains("dtype"))
-    out += fmt::format("  {} / {}   {} prompts\n", text("dtype"), text("backend"), count_text(at_path(c, "n_prompts")));
+    out += fmt::format("  {} / {}{}\n", text("dtype"), text("backend"), prompts);
   else if (c.contains("condition"))
     out +=
         fmt::format("  {}   {} pairs of {} prompts, {} flipped\n", text("condition"), count_text(at_path(c, "n_pairs")),
@@ -81,10 +84,14 @@ std::string render_text(const Json& r) {
     out += experiment == "run" || experiment == "paper" ? run_condition(condition)
                                                         : condition_block(experiment, condition);
   if (experiment == "paper") out += paper_details(r);
+  if (experiment == "selftest")
+    for (const TableSpec& spec : selftest_tables())
+      if (const std::string table = render_table(r, spec, 2); !table.empty()) out += "\n" + table;
   out += controls_line(at_path(r, "controls"));
   if (const Json& sentence = at_path(r, "verdict.sentence"); sentence.is_string())
     out +=
         fmt::format("  verdict: {}. {}\n", at_path(r, "verdict.kind").get<std::string>(), sentence.get<std::string>());
+  out += bug_details(at_path(r, "verdict"));
   if (!r.value("complete", false)) out += "  INCOMPLETE: the run was interrupted\n";
   for (const Json& w : at_path(r, "warnings"))
     out += fmt::format("  warning ({}): {}\n    → {}\n", w.value("code", ""), w.value("message", ""),

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kvdiv/report/render.h"
+#include "render_specs.h"
 #include "render_tables.h"
 
 namespace kvdiv {
@@ -44,9 +45,18 @@ std::string comparison(const Json& report) {
   return out;
 }
 
+/// Distances of numbers, and no more: where they come from is not said.
+std::string signatures(const Json& report) {
+  const Json& s = at_path(report, "signatures");
+  if (!s.is_object()) return {};
+  std::string out = "\n  published numbers and the signatures of known faults\n";
+  for (const TableSpec& spec : signature_tables()) out += render_table(s, spec, 4);
+  return out + "    → " + s["sentence"].get<std::string>() + "\n";
+}
+
 }  // namespace
 
-std::string paper_summary(const Json& report) { return questions(report) + comparison(report); }
+std::string paper_summary(const Json& report) { return questions(report) + comparison(report) + signatures(report); }
 
 std::string paper_details(const Json& report) {
   std::string out;

@@ -88,4 +88,22 @@ std::string run_condition(const Json& c) {
   return out;
 }
 
+std::string bug_details(const Json& verdict) {
+  const Json& where = at_path(verdict, "where");
+  if (!where.is_object()) return {};
+  std::string out = fmt::format("    where: step {}, layer {} (0: embeddings), {}", where["step"].dump(),
+                                where["layer"].dump(), where["operation"].get<std::string>());
+  if (const std::string arm = where.value("arm", ""); !arm.empty()) out += arm == "on" ? ", arm ON" : ", arm OFF";
+  out += "\n";
+  const Json& nearest = at_path(verdict, "nearest");
+  if (!nearest.is_object()) return out;
+  out += fmt::format("    nearest: {}", nearest["symptom"].get<std::string>());
+  std::string others;
+  for (const Json& n : nearest["compared_to"])
+    others += fmt::format("{}{} {}", others.empty() ? "" : ", ", n["symptom"].get<std::string>(),
+                          short_number(n["distance_nats"]));
+  if (!others.empty()) out += fmt::format("   (KL to what each fault would give, nats: {})", others);
+  return out + "\n";
+}
+
 }  // namespace kvdiv

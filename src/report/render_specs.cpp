@@ -86,8 +86,9 @@ std::vector<TableSpec> patch_tables() {
 
 const std::vector<TableSpec>& condition_tables(const std::string& experiment) {
   static const std::map<std::string, std::vector<TableSpec>> tables{
-      {"drift", drift_tables()}, {"falsify", falsify_tables()},   {"noise", noise_tables()},
-      {"trace", trace_tables()}, {"boundary", boundary_tables()},
+      {"drift", drift_tables()},       {"falsify", falsify_tables()},   {"noise", noise_tables()},
+      {"trace", trace_tables()},       {"boundary", boundary_tables()}, {"shapes", shapes_tables()},
+      {"mitigate", mitigate_tables()},
 
       {"patch", patch_tables()}};
   static const std::vector<TableSpec> none;

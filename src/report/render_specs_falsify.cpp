@@ -78,7 +78,18 @@ std::vector<TableSpec> falsify_tables() {
            {{"chunk", "chunk", Cell::text},
             {"KL(ON‖ON in chunks), nats", "kl_nats", Cell::value_ci},
             {"KL(on‖off), nats", "on_off_kl_nats", Cell::value_ci},
-            {"on‖off / own order", "ratio", Cell::value_ci}}}};
+            {"on‖off / own order", "ratio", Cell::value_ci}}},
+          {"orders: both arms summing in one order, and in two; the accumulator's precision told apart from the order",
+           "orders",
+           {{"dtype", "dtype", Cell::text},
+            {"order of the sums", "backend", Cell::text},
+            {"the same", "same_order", Cell::text},
+            {"accumulator", "accumulator", Cell::text},
+            {"steps", "n_steps", Cell::count},
+            {"bit-equal", "bit_equal_rate", Cell::percent},
+            {"KL(on‖off), nats", "kl_on_off_nats", Cell::value_ci},
+            {"flips", "flips", Cell::count},
+            {"max |Δlogit|", "max_abs_dlogit"}}}};
 }
 
 std::vector<TableSpec> boundary_tables() {

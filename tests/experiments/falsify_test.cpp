@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "experiments/falsify_precision.h"
 #include "kvdiv/experiments/run.h"
@@ -142,6 +143,52 @@ TEST(Falsify, OwnOrderControlIsOfTheSameArm) {
   const Json j = own_order_control(model.decoder, params, prompts);
   EXPECT_EQ(j["n_steps"], 12);
   for (const Json& row : j["rows"]) EXPECT_LT(row["kl_nats"]["value"].get<double>(), 1e-26) << row;
+}
+
+TEST(Falsify, OneOrderLeavesNothingAndTwoMakeTheDifference) {
+  Fixture f = toy("toy-llama", 2);
+  FalsifyParams params = quick({FalsifyPart::orders});
+  params.max_new_tokens = 4;
+  const ExperimentResult r = falsify(f, params);
+  const Json& rows = having(r, "orders");
+  ASSERT_EQ(rows.size(), 14u);
+  std::map<std::string, double> largest;  // by dtype and accumulator
+  for (const Json& row : rows) {
+    EXPECT_EQ(row["n_steps"], 8);
+    EXPECT_EQ(row["same_order"], row["backend"].get<std::string>().find("decode=") == std::string::npos);
+    const double kl = row["kl_on_off_nats"]["value"].get<double>();
+    if (row["same_order"].get<bool>()) {
+      EXPECT_EQ(row["bit_equal_rate"], 1.0) << row;
+      EXPECT_EQ(kl, 0.0) << row;
+      EXPECT_EQ(row["max_abs_dlogit"], 0.0) << row;
+    } else {
+      EXPECT_GE(row["bit_equal_rate"].get<double>(), 0.25) << "step 0 of each prompt is the same work: " << row;
+      EXPECT_LT(kl, 1e-2) << row;
+      double& most = largest[row["dtype"].get<std::string>() + "@" + row["accumulator"].get<std::string>()];
+      most = std::max(most, kl);
+    }
+  }
+  EXPECT_EQ(largest.size(), 4u);
+  EXPECT_GT(largest["float16@float16"], 1e-8);
+  EXPECT_GT(largest["float32@float32"], 0.0);
+  EXPECT_LT(largest["float32@float32"], 1e-3 * largest["float16@float16"]);
+  EXPECT_EQ(r.controls["same_order_bit_equal"], true);
+  EXPECT_EQ(r.verdict["kind"], "measured");
+  EXPECT_THAT(r.verdict["sentence"].get<std::string>(), testing::HasSubstr("all 56 steps are bit-equal"));
+  EXPECT_EQ(f.sink.n_records.size(), 0u) << "no pair goes to the records";
+}
+
+// What is there with one order for both arms is no order's doing.
+TEST(Falsify, AFaultIsThereWithOneOrderToo) {
+  Fixture f = toy("toy-llama", 1);
+  EditTap tap = add_in_decode(Site::block, 0, 0.05);
+  f.planted = {&tap, nullptr};
+  FalsifyParams params = quick({FalsifyPart::orders});
+  params.max_new_tokens = 2;
+  const ExperimentResult r = falsify(f, params);
+  EXPECT_EQ(r.controls["same_order_bit_equal"], false);
+  EXPECT_EQ(r.verdict["kind"], "not_rounding");
+  EXPECT_THAT(r.verdict["sentence"].get<std::string>(), testing::HasSubstr("7 of 14 steps still differ"));
 }
 
 TEST(Falsify, PartsAreWhatWasAskedFor) {

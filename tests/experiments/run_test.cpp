@@ -161,7 +161,8 @@ TEST(Verdict, IsDecidedByNumbers) {
   EXPECT_EQ(kind({fp16}, Fp64Check{2, 64, 0.0, 0.0}), "rounding");
   EXPECT_EQ(kind({fp16}, Fp64Check{2, 64, 1e-7, 1e-3}), "bug");
   EXPECT_EQ(kind({fp16}, Fp64Check{2, 64, 1.1e-12, 1e-6}), "bug") << "just under six orders";
-  EXPECT_EQ(kind({fp16}, Fp64Check{2, 64, 0.9e-12, 1e-6}), "rounding") << "just over";
+  EXPECT_EQ(kind({fp16}, Fp64Check{2, 64, 0.9e-12, 1e-8}), "rounding") << "just over";
+  EXPECT_EQ(kind({fp16}, Fp64Check{2, 64, 1e-15, 2e-7}), "bug") << "small beside the rounding, but far above FP64's own";
   EXPECT_EQ(kind({fp16}, std::nullopt), "undecided");
   VerdictInput equal = fp16;
   equal.bit_equal_rate = 1.0;

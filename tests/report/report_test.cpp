@@ -133,5 +133,19 @@ TEST(Environment, HasNoHostAndNoTime) {
   EXPECT_EQ(utc_stamp().size(), 20u);
 }
 
+/// A bug's place and what it looks like stand under the verdict; other verdicts have neither.
+TEST(Render, SaysWhereABugIs) {
+  Json report = {{"complete", true}, {"experiment", {{"name", "run"}}}, {"verdict", {{"kind", "bug"}, {"sentence", "It stays."}}}};
+  EXPECT_EQ(render_text(report).find("where:"), std::string::npos);
+  report["verdict"]["where"] = {{"step", 1}, {"layer", 2}, {"operation", "query_rotary"}, {"arm", "on"}};
+  report["verdict"]["nearest"] = nullptr;
+  EXPECT_THAT(render_text(report), HasSubstr("where: step 1, layer 2 (0: embeddings), query_rotary, arm ON\n"));
+  report["verdict"]["nearest"] = {{"symptom", "rotary_off_by_one"},
+                                  {"evidence", "e"},
+                                  {"distance_nats", 0.0},
+                                  {"compared_to", {{{"symptom", "rotary_off_by_one"}, {"distance_nats", 0.0}}, {{"symptom", "healthy"}, {"distance_nats", 0.25}}}}};
+  EXPECT_THAT(render_text(report), testing::AllOf(HasSubstr("nearest: rotary_off_by_one"), HasSubstr("rotary_off_by_one 0, healthy 0.25")));
+}
+
 }  // namespace
 }  // namespace kvdiv

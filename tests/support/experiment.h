@@ -78,7 +78,7 @@ struct Fixture {
     set_interrupted(false);
     Context c{config,
               prompts,
-              [this](DType d, const std::string&, const std::string& attention) { return loader(d, attention); },
+              [this](DType d, const std::string& backend, const std::string& attention) { return backend == "torch" ? loader(d, attention) : load(dir, d, attention, backend); },
               {},
               sink,
               warnings,

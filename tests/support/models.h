@@ -38,10 +38,10 @@ inline ModelConfig config_of(const std::filesystem::path& dir) {
   return parse_model_config(checkpoint.config(), checkpoint.generation_config(), (dir / "config.json").string(), warnings);
 }
 
-inline LoadedModel load(const std::filesystem::path& dir, DType dtype, const std::string& attention = "eager") {
+inline LoadedModel load(const std::filesystem::path& dir, DType dtype, const std::string& attention = "eager", const std::string& backend = "torch") {
   at::set_num_threads(1);  // tiny products: on a busy machine the barriers of two threads cost a hundred times the work
   Warnings warnings;
-  return load_model(Checkpoint::open(dir), config_of(dir), dtype, make_ops("torch", attention), warnings);
+  return load_model(Checkpoint::open(dir), config_of(dir), dtype, make_ops(backend, attention), warnings);
 }
 
 /// A decoder of a changed config with the weights of `dir` under the names that the change leaves.

@@ -54,6 +54,14 @@ struct EnumNames<DType> {
 /// Bytes of one element.
 constexpr int size_of(DType dtype) { return dtype == DType::float64 ? 8 : dtype == DType::float32 ? 4 : 2; }
 
+enum class Activation { silu, gelu_tanh };
+template <>
+struct EnumNames<Activation> {
+  static constexpr std::string_view what = "activation";
+  static constexpr std::array<std::pair<Activation, std::string_view>, 2> values{
+      {{Activation::silu, "silu"}, {Activation::gelu_tanh, "gelu_pytorch_tanh"}}};
+};
+
 enum class Clock { forced, free, both };
 template <>
 struct EnumNames<Clock> {

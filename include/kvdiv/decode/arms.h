@@ -2,6 +2,7 @@
 // Both arms of one decoder along one text: what experiments that look inside a step are written in.
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -12,10 +13,39 @@
 
 namespace kvdiv {
 
-/// Faults planted on purpose, per arm; seen before any other tap. Null: none.
+/// What a call of an arm gives.
+struct ArmOutput {
+  at::Tensor logits_V;
+  std::int64_t n_rows = 0;  ///< tokens that were sent through the decoder
+};
+
+/// An arm that computes something else than it should, on purpose.
+class ArmFault {
+ public:
+  ArmFault() = default;
+  ArmFault(const ArmFault&) = delete;
+  ArmFault& operator=(const ArmFault&) = delete;
+  virtual ~ArmFault() = default;
+  /// In the place of `decoder.forward(tokens, cache, tap)`: `cache` is ON's, null in OFF; `tap` sees what was computed.
+  virtual ArmOutput forward(const Decoder& decoder, std::span<const TokenId> tokens, KvCache* cache, Tap* tap) = 0;
+};
+
+/// What is planted in an arm: a tap that sees everything before any other, or a fault, or nothing.
+struct PlantedArm {
+  PlantedArm() = default;
+  PlantedArm(std::nullptr_t) {}
+  PlantedArm(Tap* t) : tap(t) {}
+  PlantedArm(ArmFault* f) : fault(f) {}
+  Tap* tap = nullptr;
+  ArmFault* fault = nullptr;
+
+  /// A call of the arm: the one place at which both arms compute.
+  ArmOutput forward(const Decoder& decoder, std::span<const TokenId> tokens, KvCache* cache, Tap* observer) const;
+};
+
+/// Faults planted on purpose, per arm.
 struct Planted {
-  Tap* on = nullptr;
-  Tap* off = nullptr;
+  PlantedArm on, off;
 };
 
 /// Taps one after the other: each gets what the one before it left. Null pointers are skipped.

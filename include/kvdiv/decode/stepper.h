@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "kvdiv/decode/arms.h"
 #include "kvdiv/model/decoder.h"
 
 namespace kvdiv {
@@ -31,12 +32,16 @@ class Stepper {
   std::int64_t n_calls() const { return n_calls_; }
 
   void set_tap(Tap* tap) { tap_ = tap; }
+  /// A fault on purpose: it computes in the place of the decoder, and its rows are counted as they are.
+  void set_planted(const PlantedArm& planted) { planted_ = planted; }
 
  protected:
   at::Tensor timed_forward(const Decoder& decoder, std::span<const TokenId> tokens, KvCache* cache);
+  const PlantedArm& planted() const { return planted_; }
 
  private:
   Tap* tap_ = nullptr;
+  PlantedArm planted_;
   std::int64_t n_tokens_computed_ = 0, n_calls_ = 0;
   double seconds_ = 0.0;
 };
@@ -58,6 +63,7 @@ class CachedStepper final : public Stepper {
   KvCache cache_;
   std::int64_t prefill_chunk_;
   std::vector<TokenId> last_;
+  std::int64_t length_before_last_ = 0;
 };
 
 /// OFF: the whole prefix, every step.

@@ -23,7 +23,8 @@ void validate(const PaperParams& params);
 
 /// `published`: the object of configs/paper_published.json. The result's conditions are those of `run`; further keys:
 /// experiments {drift, falsify, boundary, patch: {controls, conditions, verdict}}, questions [{experiment, question, number,
-/// unit, low, high, verdict, sentence}] and published [{id, experiment, quantity, published, measured, why}].
+/// unit, low, high, verdict, sentence}], published [{id, experiment, quantity, published, measured, why}] and signatures
+/// {threshold, rows, nearest, nearest_float16, fits, sentence}.
 ExperimentResult run_paper(Context& context, const PaperParams& params, const Json& published);
 
 }  // namespace kvdiv

@@ -6,19 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "kvdiv/base/enums.h"
 #include "kvdiv/base/json.h"
 #include "kvdiv/base/text.h"
 #include "kvdiv/base/warnings.h"
 
 namespace kvdiv {
-
-enum class Activation { silu, gelu_tanh };
-template <>
-struct EnumNames<Activation> {
-  static constexpr std::string_view what = "activation";
-  static constexpr std::array<std::pair<Activation, std::string_view>, 2> values{
-      {{Activation::silu, "silu"}, {Activation::gelu_tanh, "gelu_pytorch_tanh"}}};
-};
 
 /// When RMSNorm rounds to the compute dtype. LLaMA, Mistral: round the normalised state, then multiply by the weight in
 /// the compute dtype. Gemma: multiply in FP32, then round.

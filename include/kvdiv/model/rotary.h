@@ -14,9 +14,13 @@ struct RotaryTable {
   at::Tensor cos_11TD, sin_11TD;  ///< compute dtype
 };
 
+/// reference: ATen's functions in the reference's shapes, bit for bit. shape_independent: computed in double one by one and
+/// rounded once, so that a position's row is the same in every call and on every CPU.
+enum class RotaryTables { reference, shape_independent };
+
 class Rotary {
  public:
-  Rotary(const ModelConfig& config, DType dtype);
+  Rotary(const ModelConfig& config, DType dtype, RotaryTables tables);
   /// For positions first … first + n − 1. Computed anew for each call in this shape: a vectorised cosine may give other
   /// bits at another place of a longer array, and the reference has it in this shape.
   RotaryTable at_positions(std::int64_t first, std::int64_t n) const;
@@ -24,6 +28,7 @@ class Rotary {
  private:
   at::Tensor inverse_frequencies_;  ///< [D/2], FP32 or double
   c10::ScalarType compute_;
+  RotaryTables tables_;
 };
 
 /// x·cos + rotate_half(x)·sin, x of shape [B,H,T,D].

@@ -1,50 +1,23 @@
 #pragma once
 // Dot products of FP16 numbers in named orders of addition, accumulated in FP16 or FP32: what the order and the
 // accumulator of a kernel do to a result, apart from what its operands and its stored result lose. No torch header.
-#include <array>
 #include <cstdint>
 #include <span>
-#include <string_view>
-#include <utility>
 
-#include "kvdiv/base/enums.h"
+#include "kvdiv/numerics/reduction.h"
 
 namespace kvdiv {
 
-/// n terms p₁ … pₙ, each a product aₖbₖ. "+" is an addition rounded to the accumulator's precision.
-enum class SumOrder {
-  sequential,  ///< ((p₁ + p₂) + p₃) + …
-  pairwise,    ///< halves summed the same way, ⌊n/2⌋ terms first, down to one term
-  blocked,     ///< sequential sums of kSumBlock neighbours, then sequentially over the blocks
-  split_k,     ///< kSumParts contiguous parts of nearly equal size, each sequential, then sequentially over the parts
-  kahan,       ///< sequential with Kahan's compensation (1965), which is held in the accumulator's precision too
-};
-template <>
-struct EnumNames<SumOrder> {
-  static constexpr std::string_view what = "order of summation";
-  static constexpr std::array<std::pair<SumOrder, std::string_view>, 5> values{{{SumOrder::sequential, "sequential"},
-                                                                                {SumOrder::pairwise, "pairwise"},
-                                                                                {SumOrder::blocked, "blocked"},
-                                                                                {SumOrder::split_k, "split-k"},
-                                                                                {SumOrder::kahan, "kahan"}}};
-};
+inline constexpr std::int64_t kSumBlock = 32;  ///< terms of a block
+inline constexpr std::int64_t kSumParts = 4;   ///< parts of split_k
 
-enum class Accumulator { float16, float32 };
-template <>
-struct EnumNames<Accumulator> {
-  static constexpr std::string_view what = "accumulator";
-  static constexpr std::array<std::pair<Accumulator, std::string_view>, 2> values{
-      {{Accumulator::float16, "float16"}, {Accumulator::float32, "float32"}}};
-};
+/// An order with the number that these experiments give it.
+constexpr ReductionSpec half_sum_spec(SumOrder order, Accumulator accumulator) {
+  return {order, order == SumOrder::blocked ? kSumBlock : order == SumOrder::split_k ? kSumParts : 0, accumulator};
+}
 
-inline constexpr std::size_t kSumBlock = 32;
-inline constexpr std::size_t kSumParts = 4;
-
-/// Σ aₖbₖ of two spans of FP16 values of one length (else an internal error); 0 for no terms. Products are exact (22
-/// bits) and are never rounded by themselves: accumulator + product is rounded once, as a fused multiply-add does. A
-/// product that starts a sum, or is a leaf of the pairwise tree, is rounded as it enters the accumulator (exact in
-/// FP32, one FP16 rounding otherwise); a Kahan term is product − compensation, rounded once.
-/// The result is the accumulator, before any rounding for storage.
+/// Σ aₖbₖ of two spans of FP16 values of one length, as numerics/reduction.h defines it for half_sum_spec. Products of
+/// two halves have 22 bits: they are exact as they enter an FP32 accumulator, and rounded as they enter an FP16 one.
 double ordered_dot(std::span<const double> a, std::span<const double> b, SumOrder order, Accumulator accumulator);
 
 /// E[ulp(X)²]/12 for X ~ N(0, σ²), σ > 0: the variance of one rounding, its error being uniform over ±ulp/2. Formula:

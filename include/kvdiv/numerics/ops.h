@@ -1,6 +1,7 @@
 #pragma once
-// The Ops seam: the operations that sum, because the order of a sum is what kvdiv is about. A backend implements them;
-// everything elementwise is ATen's and lives in the decoder. Shapes: legend in model/decoder.h.
+// The Ops seam: the operations that sum, because the order of a sum is what kvdiv is about, and the elementwise functions
+// whose bits a library may let depend on an element's place (exp, tanh). Sums and products of two numbers are ATen's and
+// live in the decoder. Shapes: legend in model/decoder.h.
 #include <ATen/core/Tensor.h>
 
 #include <memory>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kvdiv/base/enums.h"
 #include "kvdiv/numerics/tap.h"
 
 namespace kvdiv {
@@ -28,6 +30,12 @@ struct AttentionNeeds {
   bool cap = false;
 };
 
+/// A weight [N,K] as its backend keeps it: what pack() left. Its number of rows N goes with it, for padding may hide it.
+struct Matrix {
+  at::Tensor data;
+  std::int64_t n_rows = 0;
+};
+
 class Ops {
  public:
   Ops() = default;
@@ -35,14 +43,35 @@ class Ops {
   Ops& operator=(const Ops&) = delete;
   virtual ~Ops() = default;
 
-  /// x_BTK · wᵀ_NK → [B,T,N], no bias.
-  virtual at::Tensor linear(const at::Tensor& x_BTK, const at::Tensor& w_NK) const = 0;
+  /// The layout in which the backend wants a weight w_NK, in the same dtype; done once, when a model is loaded.
+  virtual at::Tensor pack(const at::Tensor& w_NK) const { return w_NK; }
+  /// Back again: [N,K].
+  virtual at::Tensor unpack(const Matrix& w) const { return w.data; }
+  /// The rows `ids_BT` (int64) of a weight [V,C] → [B,T,C]: the embedding. Copies, never computes.
+  virtual at::Tensor rows(const Matrix& w, const at::Tensor& ids_BT) const = 0;
+
+  /// x_BTK · wᵀ → [B,T,N], no bias.
+  virtual at::Tensor linear(const at::Tensor& x_BTK, const Matrix& w) const = 0;
   /// RMSNorm over the last dimension, accumulated in FP32 (in double for float64).
   virtual at::Tensor rms_norm(const at::Tensor& x_BTC, const at::Tensor& w_C, const NormParams& params) const = 0;
   /// softmax(cap(q·kᵀ·scale) where visible)·v → [B,T,H·D]. G key/value heads serve H = G·R query heads. `visible_TS` is
   /// boolean, true where the query sees the key; undefined: every key is seen.
   virtual at::Tensor attention(const at::Tensor& q_BHTD, const at::Tensor& k_BGSD, const at::Tensor& v_BGSD,
                                const at::Tensor& visible_TS, const AttentionParams& params, TapPoint tap) const = 0;
+  /// log softmax over the last dimension; result in FP32 (double for float64).
+  virtual at::Tensor log_softmax(const at::Tensor& x) const = 0;
+
+  /// act(gate)·up, rounded to the compute dtype after the activation and after the product.
+  virtual at::Tensor gated(const at::Tensor& gate_BTF, const at::Tensor& up_BTF, Activation activation) const = 0;
+  /// cap·tanh(x/cap), rounded to the compute dtype after each of the three.
+  virtual at::Tensor soft_cap(const at::Tensor& x, double cap) const = 0;
+
+  /// Whether a row's bits are promised not to depend on how many rows are computed with it. The decoder then leaves out
+  /// rows that nobody reads.
+  virtual bool row_invariant() const { return false; }
+  /// Whether exp, tanh and the like are promised not to depend on an element's place. The decoder's rotary tables are then
+  /// not ATen's either.
+  virtual bool place_invariant() const { return row_invariant(); }
   /// Empty if the backend can run a model with these needs, else the reason.
   virtual std::string unsupported(const AttentionNeeds& needs) const = 0;
 };

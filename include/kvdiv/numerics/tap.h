@@ -35,6 +35,7 @@ enum class Site {
   final_norm,           ///< [B,T,C] layer = number of layers
   logits,               ///< [B,1,V] after the final cap; layer = number of layers
 };
+inline constexpr int kSites = static_cast<int>(Site::logits) + 1;
 
 class Tap {
  public:
@@ -46,6 +47,13 @@ class Tap {
   /// The tensor to go on with: the argument itself, or another of the same shape and dtype.
   virtual at::Tensor visit(Site site, std::int64_t layer, const at::Tensor& tensor) = 0;
 };
+
+/// Whether a tap looks at anything of a layer.
+inline bool wants_any(const Tap& tap, std::int64_t layer) {
+  for (int site = 0; site < kSites; ++site)
+    if (tap.wants(static_cast<Site>(site), layer)) return true;
+  return false;
+}
 
 /// A tap bound to a layer, or nothing: what the operations call.
 struct TapPoint {
