@@ -28,6 +28,16 @@ at::Tensor as_rows(const at::Tensor& x) {
   return flat.stride(1) == 1 || flat.size(1) == 1 ? flat : flat.contiguous();
 }
 
+/// Memory for one call's panels, kept by each calling thread: fresh pages for every product would cost a tenth of it.
+void* scratch(std::int64_t n_bytes) {
+  thread_local std::vector<double> memory;
+  constexpr std::size_t kAlignment = 64;
+  const std::size_t needed = static_cast<std::size_t>(n_bytes) / sizeof(double) + kAlignment / sizeof(double) + 1;
+  if (memory.size() < needed) memory.resize(needed);
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  return reinterpret_cast<void*>((address + kAlignment - 1) / kAlignment * kAlignment);
+}
+
 /// Calls f(pointers, n) over stretches of the elements of a tensor of one dtype.
 template <class F>
 void over_elements(std::int64_t n, F f) {
@@ -73,13 +83,13 @@ at::Tensor InvariantOps::linear(const at::Tensor& x_BTK, const Matrix& w) const 
   std::vector<std::int64_t> shape = x_BTK.sizes().vec();
   shape.back() = w.n_rows;
   at::Tensor y = at::empty(shape, x_BTK.options());
-  const at::Tensor panels = at::empty({k_.panel_bytes(storage, call.M, call.K)}, x_BTK.options().dtype(at::kByte));
-  call.panels = panels.data_ptr();
+  void* const panels = scratch(k_.panel_bytes(storage, call.M, call.K));
+  call.panels = panels;
   call.weight = weight.const_data_ptr();
   call.y = y.mutable_data_ptr();
   const std::int64_t n_panels = (call.M + k_.panel_rows - 1) / k_.panel_rows;
   at::parallel_for(0, n_panels, grain(k_.panel_rows * call.K), [&](std::int64_t first, std::int64_t last) {
-    k_.pack_rows(storage, x_MK.const_data_ptr(), x_MK.stride(0), call.M, call.K, first, last, panels.data_ptr());
+    k_.pack_rows(storage, x_MK.const_data_ptr(), x_MK.stride(0), call.M, call.K, first, last, panels);
   });
   at::parallel_for(0, weight.size(0), grain(call.M * call.K * kPackedColumns / 8),
                    [&](std::int64_t first, std::int64_t last) { k_.linear(storage, call, first, last); });

@@ -1,5 +1,7 @@
-// Every kernel, once for each instruction set that has a fused multiply-add, and the choice among them.
+// Every kernel, once for each instruction set that has a fused multiply-add.
 #include "kvdiv/numerics/kernels.h"
+
+#include "compiled_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels.cpp"
@@ -103,13 +105,6 @@ const KernelTable* Table() {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <cstdlib>
-
-#include "kvdiv/base/error.h"
-
 namespace kvdiv {
 namespace {
 
@@ -122,39 +117,14 @@ const KernelTable& table_of(std::int64_t target) {
   return table;
 }
 
-/// The tables with a fused multiply-add that this CPU can run, widest first.
-std::vector<const KernelTable*> usable() {
+}  // namespace
+
+std::vector<const KernelTable*> compiled_kernels() {
   std::vector<const KernelTable*> out;
   const std::int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
   for (std::int64_t rest = targets; rest != 0; rest &= rest - 1)  // a lower bit is a wider set
     if (const KernelTable& table = table_of(rest & -rest); table.has_fma) out.push_back(&table);
   return out;
-}
-
-const std::vector<const KernelTable*>& tables() {
-  static const std::vector<const KernelTable*> all = usable();
-  return all;
-}
-
-}  // namespace
-
-std::vector<std::string> kernel_names() {
-  std::vector<std::string> names;
-  for (const KernelTable* t : tables()) names.emplace_back(t->name);
-  return names;
-}
-
-const KernelTable& kernels_named(const std::string& name) {
-  for (const KernelTable* t : tables())
-    if (name == t->name) return *t;
-  fail_usage("KVDIV_KERNELS: '{}' is not to be had on this CPU (it has: {})", name, fmt::join(kernel_names(), ", "));
-}
-
-const KernelTable& kernels() {
-  if (tables().empty())
-    fail_usage("--backend invariant needs a CPU with fused multiply-adds (x86-64: AVX2 and FMA); use --backend torch");
-  const char* const named = std::getenv("KVDIV_KERNELS");
-  return named != nullptr && *named != '\0' ? kernels_named(named) : *tables().front();
 }
 
 }  // namespace kvdiv

@@ -31,7 +31,7 @@ inline constexpr int kTileRows = 12;
 inline constexpr std::int64_t kPanelsToWiden = 3;
 /// Terms of a stretch: 32 columns of it, widened, stay in the first-level cache while all panels pass by. The accumulators
 /// wait in memory meanwhile, which costs no bits.
-inline constexpr std::int64_t kStretch = 256;
+inline constexpr std::int64_t kStretch = 128;
 /// Bytes of panels that stay in the second-level cache while all weight blocks pass by.
 inline constexpr std::int64_t kPanelBytesAtOnce = 1 << 20;
 

@@ -41,6 +41,8 @@ void prepare_process() {
   // Tensors of more than this go back to the system when they are freed. glibc otherwise raises the limit as it goes and
   // keeps the holes that prompts of other lengths leave.
   mallopt(M_MMAP_THRESHOLD, 2 << 20);
+  // Smaller ones come and go with every operation: giving their pages back each time costs more than the operation.
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
 }
 
 NumericSwitches read_switches() {

@@ -44,7 +44,9 @@ class TimedOps final : public Ops {
     return y;
   }
   at::Tensor log_softmax(const at::Tensor& x) const override { return ops_->log_softmax(x); }
-  at::Tensor gated(const at::Tensor& g, const at::Tensor& u, Activation a) const override { return ops_->gated(g, u, a); }
+  at::Tensor gated(const at::Tensor& g, const at::Tensor& u, Activation a) const override {
+    return ops_->gated(g, u, a);
+  }
   at::Tensor soft_cap(const at::Tensor& x, double cap) const override { return ops_->soft_cap(x, cap); }
   bool row_invariant() const override { return ops_->row_invariant(); }
   std::string unsupported(const AttentionNeeds& needs) const override { return ops_->unsupported(needs); }
@@ -135,8 +137,8 @@ void register_steps() {
   for (const DType dtype : {DType::float16, DType::bfloat16, DType::float32})
     for (const bool cached : {true, false})
       for (const std::int64_t length : {128, 512}) {
-        const std::string name = std::string("step/") + std::string(name_of(dtype)) + (cached ? "/on/" : "/off/") +
-                                 std::to_string(length);
+        const std::string name =
+            std::string("step/") + std::string(name_of(dtype)) + (cached ? "/on/" : "/off/") + std::to_string(length);
         const Step step{dtype, cached, length};
         benchmark::RegisterBenchmark(name.c_str(), [step](benchmark::State& state) { step_of(state, step); })
             ->UseManualTime()
