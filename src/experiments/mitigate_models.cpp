@@ -44,7 +44,6 @@ Decoder routed_decoder(const OpsOf& usual, const OpsOf& fixed, OperationSet fixe
     *weights[i].tensor = *(fixed_kinds.contains(kind) ? fixed_weights : usual_weights)[i].tensor;
     ops->assign(*weights[i].tensor, kind);
   }
-  ops->begin_decoding();
   return decoder;
 }
 

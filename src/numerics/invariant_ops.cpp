@@ -1,15 +1,13 @@
 #include "invariant_ops.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "kvdiv/base/error.h"
+#include "packing.h"
 #include "tensor_storage.h"
 
 namespace kvdiv {
@@ -46,31 +44,11 @@ void over_elements(std::int64_t n, F f) {
 
 }  // namespace
 
-at::Tensor InvariantOps::pack(const at::Tensor& w_NK) const {
-  const std::int64_t N = w_NK.size(0), K = w_NK.size(1), blocks = (N + kPackedColumns - 1) / kPackedColumns;
-  at::Tensor packed = at::zeros({blocks, K, kPackedColumns}, w_NK.options());
-  const std::int64_t whole = N / kPackedColumns;
-  if (whole > 0)
-    packed.narrow(0, 0, whole)
-        .copy_(w_NK.narrow(0, 0, whole * kPackedColumns).view({whole, kPackedColumns, K}).transpose(1, 2));
-  if (const std::int64_t rest = N % kPackedColumns; rest > 0)
-    packed.select(0, whole).narrow(1, 0, rest).copy_(w_NK.narrow(0, N - rest, rest).t());
-  return packed;
-}
+at::Tensor InvariantOps::pack(const at::Tensor& w_NK) const { return pack_rows(w_NK, kPackedColumns); }
 
-at::Tensor InvariantOps::unpack(const Matrix& w) const {
-  return w.data.transpose(1, 2).reshape({-1, w.data.size(1)}).narrow(0, 0, w.n_rows).contiguous();
-}
+at::Tensor InvariantOps::unpack(const Matrix& w) const { return unpack_rows(w); }
 
-at::Tensor InvariantOps::rows(const Matrix& w, const at::Tensor& ids_BT) const {
-  const at::Tensor ids = ids_BT.contiguous();
-  const auto* const id = ids.const_data_ptr<std::int64_t>();
-  const std::int64_t K = w.data.size(1);
-  at::Tensor out = at::empty({ids.numel(), K}, w.data.options());
-  for (std::int64_t t = 0; t < ids.numel(); ++t)
-    out.select(0, t).copy_(w.data.select(0, id[t] / kPackedColumns).select(1, id[t] % kPackedColumns));
-  return out.view({ids_BT.size(0), ids_BT.size(1), K});
-}
+at::Tensor InvariantOps::rows(const Matrix& w, const at::Tensor& ids_BT) const { return rows_of_packed(w, ids_BT); }
 
 at::Tensor InvariantOps::linear(const at::Tensor& x_BTK, const Matrix& w) const {
   const Storage storage = storage_of(x_BTK);

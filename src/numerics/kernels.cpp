@@ -36,7 +36,6 @@ HWY_INLINE void With(Storage storage, F f) {
 template <class Pointer>
 using Pointee = std::remove_pointer_t<Pointer>;
 
-/// A tanh of large arguments would need an exponential beyond Highway's range: |x| ≤ 65504 in FP16, anything in FP32.
 KernelTable Make() {
   KernelTable t;
   t.name = hwy::TargetName(HWY_TARGET);

@@ -21,8 +21,6 @@ namespace kvdiv::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX2
 inline constexpr int kTileRows = 6;
-#elif HWY_TARGET == HWY_SCALAR
-inline constexpr int kTileRows = 4;
 #else
 inline constexpr int kTileRows = 12;
 #endif
@@ -227,7 +225,7 @@ void Linear(const LinearCall& call, std::int64_t first, std::int64_t last) {
 /// Twelve (AVX2) or twenty-four independent chains: the most that multiply-adds can do without memory.
 inline double RegisterFlops(std::int64_t n_rounds, float* sink) {
   const WideTag<float> d;
-  constexpr int kChains = 2 * (kTileRows > 4 ? kTileRows : 4);
+  constexpr int kChains = 2 * kTileRows;
   hn::Vec<WideTag<float>> sum[kChains];
   HWY_UNROLL(32)
   for (int i = 0; i < kChains; ++i) sum[i] = hn::Set(d, static_cast<float>(i));

@@ -1,13 +1,13 @@
 #include "order_ops.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include <numbers>
 
 #include "order_storage.h"
+#include "packing.h"
 
 namespace kvdiv {
 namespace {
@@ -42,28 +42,11 @@ void normalise(std::span<const Wide<S>> x, const S* w, const NormParams& params,
 
 }  // namespace
 
-at::Tensor OrderOps::pack(const at::Tensor& w_NK) const {
-  const std::int64_t N = w_NK.size(0), K = w_NK.size(1), n_tiles = (N + kTile - 1) / kTile;
-  const at::Tensor padded = at::constant_pad_nd(w_NK, {0, 0, 0, n_tiles * kTile - N});
-  return padded.reshape({n_tiles, kTile, K}).transpose(1, 2).contiguous();
-}
+at::Tensor OrderOps::pack(const at::Tensor& w_NK) const { return pack_rows(w_NK, kTile); }
 
-at::Tensor OrderOps::unpack(const Matrix& w) const {
-  const std::int64_t K = w.data.size(1);
-  return w.data.transpose(1, 2).reshape({-1, K}).narrow(0, 0, w.n_rows).contiguous();
-}
+at::Tensor OrderOps::unpack(const Matrix& w) const { return unpack_rows(w); }
 
-at::Tensor OrderOps::rows(const Matrix& w, const at::Tensor& ids_BT) const {
-  const at::Tensor ids = ids_BT.contiguous();
-  at::Tensor out_BTC = at::empty({ids.size(0), ids.size(1), w.data.size(1)}, w.data.options());
-  at::Tensor flat = out_BTC.view({-1, w.data.size(1)});
-  for (std::int64_t i = 0; i < ids.numel(); ++i) {
-    const std::int64_t id = ids.const_data_ptr<std::int64_t>()[i];
-    if (id < 0 || id >= w.n_rows) fail(ErrorKind::internal, "row {} of a matrix of {}", id, w.n_rows);
-    flat.select(0, i).copy_(w.data.select(0, id / kTile).select(1, id % kTile));
-  }
-  return out_BTC;
-}
+at::Tensor OrderOps::rows(const Matrix& w, const at::Tensor& ids_BT) const { return rows_of_packed(w, ids_BT); }
 
 at::Tensor OrderOps::linear(const at::Tensor& x_BTK, const Matrix& w) const {
   const std::int64_t T = n_rows(x_BTK), K = w.data.size(1), n_tiles = w.data.size(0);

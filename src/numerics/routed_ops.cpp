@@ -59,6 +59,4 @@ std::string RoutedOps::unsupported(const AttentionNeeds& needs) const {
   return reason.empty() ? fixed_->unsupported(needs) : reason;
 }
 
-bool RoutedOps::row_invariant() const { return !is_decoding_ && of(Operation::rotary).row_invariant(); }
-
 }  // namespace kvdiv

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "forwarding_ops.h"
+#include "kvdiv/numerics/forwarding_ops.h"
 
 namespace kvdiv {
 namespace {

@@ -13,48 +13,35 @@
 #include "bench.h"
 #include "kvdiv/model/decoder.h"
 #include "kvdiv/model/dtype.h"
-#include "kvdiv/numerics/ops.h"
+#include "kvdiv/numerics/forwarding_ops.h"
 
 namespace kvdiv::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Another backend's operations, with the time that its products take.
-class TimedOps final : public Ops {
+/// Another backend's operations, with the time that its products and its attention take.
+class TimedOps final : public ForwardingOps {
  public:
-  explicit TimedOps(std::shared_ptr<const Ops> ops) : ops_(std::move(ops)) {}
-  at::Tensor pack(const at::Tensor& w) const override { return ops_->pack(w); }
-  at::Tensor unpack(const Matrix& w) const override { return ops_->unpack(w); }
-  at::Tensor rows(const Matrix& w, const at::Tensor& ids) const override { return ops_->rows(w, ids); }
+  using ForwardingOps::ForwardingOps;
   at::Tensor linear(const at::Tensor& x, const Matrix& w) const override {
-    const auto start = Clock::now();
-    at::Tensor y = ops_->linear(x, w);
-    products_ += std::chrono::duration<double>(Clock::now() - start).count();
-    return y;
-  }
-  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& w, const NormParams& p) const override {
-    return ops_->rms_norm(x, w, p);
+    return timed(products_, [&] { return wrapped().linear(x, w); });
   }
   at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& visible,
                        const AttentionParams& p, TapPoint tap) const override {
-    const auto start = Clock::now();
-    at::Tensor y = ops_->attention(q, k, v, visible, p, tap);
-    attention_ += std::chrono::duration<double>(Clock::now() - start).count();
-    return y;
+    return timed(attention_, [&] { return wrapped().attention(q, k, v, visible, p, tap); });
   }
-  at::Tensor log_softmax(const at::Tensor& x) const override { return ops_->log_softmax(x); }
-  at::Tensor gated(const at::Tensor& g, const at::Tensor& u, Activation a) const override {
-    return ops_->gated(g, u, a);
-  }
-  at::Tensor soft_cap(const at::Tensor& x, double cap) const override { return ops_->soft_cap(x, cap); }
-  bool row_invariant() const override { return ops_->row_invariant(); }
-  std::string unsupported(const AttentionNeeds& needs) const override { return ops_->unsupported(needs); }
 
   mutable double products_ = 0.0, attention_ = 0.0;
 
  private:
-  std::shared_ptr<const Ops> ops_;
+  template <class F>
+  static at::Tensor timed(double& seconds, F work) {
+    const auto start = Clock::now();
+    at::Tensor y = work();
+    seconds += std::chrono::duration<double>(Clock::now() - start).count();
+    return y;
+  }
 };
 
 ModelConfig smollm2() {

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "kvdiv/decode/sampling.h"
-#include "numerics/forwarding_ops.h"
+#include "kvdiv/numerics/forwarding_ops.h"
 #include "support/experiment.h"
 #include "support/planted.h"
 

@@ -118,12 +118,11 @@ TEST(RoutedOps, EachKindGoesItsWay) {
 }
 
 // Rows of the last layer that nobody reads are computed all the same: left out, they would make the arms agree there.
-TEST(RoutedOps, IsNotRowInvariantOnceItDecodes) {
+TEST(RoutedOps, IsNeverRowInvariant) {
   const auto usual = make_ops("torch", "eager"), fixed = make_ops("invariant", "eager");
   RoutedOps rotary(usual, fixed, OperationSet().with(Operation::rotary)), all_but(usual, fixed, OperationSet(0x3FF).without(Operation::rotary));
-  EXPECT_TRUE(rotary.row_invariant());
-  EXPECT_FALSE(all_but.row_invariant());
-  rotary.begin_decoding();
+  EXPECT_TRUE(rotary.place_invariant());
+  EXPECT_FALSE(all_but.place_invariant());
   EXPECT_FALSE(rotary.row_invariant());
 }
 

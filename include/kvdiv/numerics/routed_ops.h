@@ -76,8 +76,6 @@ class RoutedOps final : public Ops {
 
   /// `data`: a matrix as packed by the backend of its kind. It must outlive its use here.
   void assign(const at::Tensor& data, Operation kind);
-  /// Called when the decoder is made and its weights are in their places; see row_invariant().
-  void begin_decoding() { is_decoding_ = true; }
 
   at::Tensor unpack(const Matrix& w) const override { return of(w).unpack(w); }
   at::Tensor rows(const Matrix& w, const at::Tensor& ids_BT) const override { return of(w).rows(w, ids_BT); }
@@ -90,10 +88,9 @@ class RoutedOps final : public Ops {
   at::Tensor soft_cap(const at::Tensor& x, double cap) const override;
   std::string unsupported(const AttentionNeeds& needs) const override;
 
-  /// While a decoder is made: whether its rotary tables are to depend on no shape. Then never, whatever is fixed: a
-  /// decoder leaves out rows of a row-invariant backend's last layer, and both arms would agree there because they do
-  /// the same work.
-  bool row_invariant() const override;
+  /// Whether the rotary tables are to depend on no shape. Row-invariant it never is, whatever is fixed: a decoder leaves
+  /// out rows of such a backend's last layer, and both arms would agree there because they do the same work.
+  bool place_invariant() const override { return of(Operation::rotary).place_invariant(); }
 
  private:
   const Ops& of(Operation kind) const { return fixed_kinds_.contains(kind) ? *fixed_ : *usual_; }
@@ -102,7 +99,6 @@ class RoutedOps final : public Ops {
   std::shared_ptr<const Ops> usual_, fixed_;
   OperationSet fixed_kinds_;
   std::unordered_map<const void*, Operation> kinds_;  ///< by the address of the data; looked up, never walked
-  bool is_decoding_ = false;
 };
 
 }  // namespace kvdiv

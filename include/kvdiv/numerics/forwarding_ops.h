@@ -29,6 +29,7 @@ class ForwardingOps : public Ops {
   }
   at::Tensor soft_cap(const at::Tensor& x, double cap) const override { return wrapped_->soft_cap(x, cap); }
   bool row_invariant() const override { return wrapped_->row_invariant(); }
+  bool place_invariant() const override { return wrapped_->place_invariant(); }
   std::string unsupported(const AttentionNeeds& needs) const override { return wrapped_->unsupported(needs); }
 
  protected:
