@@ -22,6 +22,8 @@ WHEELS=(
 build=${root:?}/build
 log=$build/setup.log
 libtorch=${KVDIV_LIBTORCH:-$build/libtorch-2.11.0}
+gpu_torch=$(compgen -G "$build/gpu-env/lib/python3*/site-packages/torch" || true)  # left by scripts/get_gpu_torch
+[[ -n ${KVDIV_LIBTORCH:-} || -z $gpu_torch ]] || libtorch=$gpu_torch
 [[ $libtorch == /* ]] || libtorch=$PWD/$libtorch
 cache_home=${XDG_CACHE_HOME:-${HOME:-$build}/.cache}
 export CCACHE_BASEDIR=$root  # paths below the clone are hashed as relative ones: a second clone hits the same cache
@@ -185,6 +187,32 @@ ensure_libtorch() {
   rm -rf "$part"
 }
 
+# The preset cuda: nvcc, and libtorch's CUDA half beside the other. What that needs in order to start (cuDNN, NCCL, NVSHMEM
+# and more, 3 GB) is not needed to link: scripts/get_gpu_torch brings it to a machine with a GPU.
+ensure_cuda() {
+  command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]] ||
+    die "the preset cuda needs nvcc 13 (CUDA toolkit), on the PATH or in /usr/local/cuda/bin" \
+      "Without it, kvdiv runs on the CPU: leave out --preset cuda."
+  [[ -e $libtorch/lib/libtorch_cuda.so && -e $libtorch/lib/libc10_cuda.so ]] && return
+  [[ -z ${KVDIV_LIBTORCH:-} ]] ||
+    die "KVDIV_LIBTORCH=$KVDIV_LIBTORCH has no CUDA: expected lib/libtorch_cuda.so and lib/libc10_cuda.so in it" \
+      "Name the folder torch/ of an installed package torch 2.11.0, or unset it."
+  local wheels torch part=$build/.libtorch-cuda.part
+  fetch_wheels
+  read -r _ _ _ torch _ <<<"${WHEELS[0]}"
+  stage "unpacking the CUDA half of libtorch 2.11.0 into $libtorch"
+  rm -rf "$part"
+  {
+    unzip -qj "$wheels/$torch" torch/lib/libtorch_cuda.so torch/lib/libc10_cuda.so -d "$part" &&
+      mv "$part"/*.so "$libtorch/lib/"
+  } >>"$log" 2>&1 || {
+    show_log_tail 5
+    rm -rf "$part"
+    die "cannot unpack $wheels/$torch into $libtorch (0.5 GB; is the disk full?)"
+  }
+  rm -rf "$part"
+}
+
 # ---- configure and build -------------------------------------------------------------------------------------------
 
 # Ninja runs CMake again by itself when a CMake file or the set of sources has changed; this is for a first time, a
@@ -254,6 +282,7 @@ prepare() {
   }
   ensure_packages
   ensure_libtorch
+  [[ $1 != cuda ]] || ensure_cuda
   ensure_configured "$1"
   build_target "$1" "$2"
   exec {lock}>&-

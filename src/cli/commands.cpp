@@ -18,6 +18,7 @@
 #include "kvdiv/experiments/trace.h"
 #include "kvdiv/io/files.h"
 #include "kvdiv/model/memory.h"
+#include "kvdiv/numerics/device.h"
 #include "kvdiv/numerics/switches.h"
 #include "kvdiv/numerics/torch_info.h"
 #include "kvdiv/report/environment.h"
@@ -51,6 +52,15 @@ R read_record(const Json& json, const std::string& where) {
   return record;
 }
 
+/// Refuses, before anything is written, what the chosen device does not have.
+template <Described P>
+void check_device(c10::Device, const P&) {}
+void check_device(c10::Device device, const RunParams& params) {
+  if (params.cuda_graph && device.is_cpu())
+    fail_usage("--cuda-graph: only a GPU's launches can be recorded; use it with --device cuda");
+}
+void check_device(c10::Device device, const MitigateParams& params) { require_remedies(device, params); }
+
 /// A command that measures on a model: session, result directory and report around one function.
 template <Described P>
 int measuring_command(const Invocation& invocation, const char* name, std::int64_t (*n_steps)(const P&),
@@ -65,6 +75,7 @@ int measuring_command(const Invocation& invocation, const char* name, std::int64
     return 0;
   }
   const auto session = open_session(model, prompts);
+  check_device(session->device(), params);
   MeasurePlan plan{name, effective(prompts, params), params.dtype, params.attention, n_steps(params)};
   return measure(invocation, plan, *session, [&](Context& context) { return experiment(context, params); });
 }
@@ -167,7 +178,7 @@ int selftest_command(const Invocation& invocation) {
   std::vector<SelftestModel> models;
   for (const std::string& name : names.model) {
     PromptParams own = prompts;
-    sessions.push_back(open_session({name, Device::automatic, names.threads}, own));
+    sessions.push_back(open_session({name, DeviceChoice::cpu, names.threads}, own));
     Session& s = *sessions.back();
     models.push_back({s.model.name, s.config, s.prompts,
                       [&s](DType d, const std::string& b, const std::string& a) { return s.load(d, b, a); }});
@@ -224,8 +235,12 @@ int env_command(const Invocation& invocation) {
   const NumericGuard guard(NumericSwitches{});
   Json out;
   out["tool"] = describe_tool(libtorch_version());
-  out["environment"] = describe_environment(1);
+  std::string why;
+  const DeviceModule* const gpu = try_load_cuda(why);
+  out["environment"] = describe_environment(1, gpu != nullptr ? gpu->describe() : Json());
   out["numerics"] = read_numerics();
+  if (gpu != nullptr) out["numerics"].update(gpu->read_numerics());
+  out["cuda"] = {{"available", gpu != nullptr}, {"reason", gpu != nullptr ? Json(nullptr) : Json(why)}};
   if (take<JsonParams>(invocation).json) {
     fmt::print("{}\n", out.dump(2));
     return 0;

@@ -50,7 +50,7 @@ Json describe_model(const Session& s) {
           {"cast", nullptr}};
 }
 
-Json describe_numerics(const MeasurePlan& plan) {
+Json describe_numerics(const MeasurePlan& plan, const DeviceModule* gpu) {
   Json out;
   Json dtypes = Json::array();
   for (const DType d : plan.dtypes) dtypes.push_back(name_of(d));
@@ -61,6 +61,7 @@ Json describe_numerics(const MeasurePlan& plan) {
   out["softmax_dtype"] = "float32 (float64 in a float64 run)";
   out["metrics_dtype"] = "float64";
   out.update(read_numerics());
+  if (gpu != nullptr) out.update(gpu->read_numerics());
   return out;
 }
 
@@ -82,8 +83,8 @@ Json start_report(const Invocation& invocation, const MeasurePlan& plan, const S
   r["created_utc"] = utc_stamp();
   r["argv"] = invocation.argv;
   r["tool"] = describe_tool(libtorch_version());
-  r["environment"] = describe_environment(s.n_threads);
-  r["numerics"] = describe_numerics(plan);
+  r["environment"] = describe_environment(s.n_threads, s.gpu != nullptr ? s.gpu->describe() : Json());
+  r["numerics"] = describe_numerics(plan, s.gpu);
   r["model"] = describe_model(s);
   r["data"] = describe_data(s);
   r["experiment"] = {{"name", plan.experiment}, {"params", plan.params}};
@@ -100,11 +101,11 @@ Json total_cast(const Json& by_dtype) {
   return {{"overflow", overflow}, {"flushed_to_zero", flushed_to_zero}, {"by_dtype", by_dtype}};
 }
 
-void put_result(Json& report, const ExperimentResult& result, const Warnings& warnings, double seconds) {
+void put_result(Json& report, const ExperimentResult& result, const Session& session, double seconds) {
   report["controls"] = result.controls;
   report["conditions"] = result.conditions;
   report["verdict"] = result.verdict;
-  report["warnings"] = to_json_value(warnings.all());
+  report["warnings"] = to_json_value(session.warnings.all());
   Json extra = result.extra;
   if (extra.contains("cast")) {
     report["model"]["cast"] = total_cast(extra["cast"]);
@@ -112,6 +113,7 @@ void put_result(Json& report, const ExperimentResult& result, const Warnings& wa
   }
   report.update(extra);
   report["timing"] = {{"total_s", seconds}, {"peak_rss_bytes", peak_rss_bytes()}};
+  if (session.gpu != nullptr) report["timing"]["peak_device_bytes"] = session.gpu->memory().peak;
   report["complete"] = result.complete;
 }
 
@@ -135,12 +137,12 @@ int exit_code(const ExperimentResult& result) {
 int measure(const Invocation& invocation, const MeasurePlan& plan, Session& session,
             const std::function<ExperimentResult(Context&)>& body) {
   const auto output = take<OutputParams>(invocation);
+  for (const Json& backend : plan.params.at("backend"))
+    make_ops(backend.get<std::string>(), plan.attention, session.device());  // refused before anything is written
   session.require_room(plan.max_new_tokens);
   for (const DType dtype : plan.dtypes)
-    require_memory(session.config, dtype, longest_prompt(session.prompts) + plan.max_new_tokens);
-  NumericSwitches switches;
-  switches.n_threads = session.n_threads;
-  const NumericGuard guard(switches);
+    require_memory(session.config, dtype, longest_prompt(session.prompts) + plan.max_new_tokens, session.device());
+  const NumericGuard guard(session.switches);
   ResultDirectory directory(output.output.value_or(default_output(plan, session)), output.overwrite);
   TerminalProgress progress(output.quiet ? Verbosity::quiet : output.verbose ? Verbosity::verbose : Verbosity::normal);
   progress.note(fmt::format("{}: {}, {} prompts, {} thread{} → {}", plan.experiment, session.model.name,
@@ -150,7 +152,7 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
   Json report = start_report(invocation, plan, session);
   const auto write = [&](const ExperimentResult& result) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    put_result(report, result, session.warnings, seconds);
+    put_result(report, result, session, seconds);
     directory.write_report(report);
   };
   write({});
@@ -171,7 +173,9 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
       {},
       sink,
       session.warnings,
-      progress};
+      progress,
+      {},
+      session.device()};
   if (session.tokenizer) context.detokenize = [&](std::span<const TokenId> ids) { return session.detokenize(ids); };
   const ExperimentResult result = body(context);
   write(result);

@@ -7,25 +7,29 @@
 
 namespace kvdiv {
 
-enum class Device { cpu, cuda, automatic };
+enum class DeviceChoice { cpu, cuda, automatic };
 template <>
-struct EnumNames<Device> {
+struct EnumNames<DeviceChoice> {
   static constexpr std::string_view what = "device";
-  static constexpr std::array<std::pair<Device, std::string_view>, 3> values{
-      {{Device::cpu, "cpu"}, {Device::cuda, "cuda"}, {Device::automatic, "auto"}}};
+  static constexpr std::array<std::pair<DeviceChoice, std::string_view>, 3> values{
+      {{DeviceChoice::cpu, "cpu"}, {DeviceChoice::cuda, "cuda"}, {DeviceChoice::automatic, "auto"}}};
 };
 
 struct ModelParams {
   std::optional<std::string> model;
-  Device device = Device::automatic;
+  DeviceChoice device = DeviceChoice::automatic;
   std::optional<int> threads;
+  bool allow_tf32 = false, allow_reduced_reduction = false;
 };
 
 template <class V>
 void describe_fields(V& v, ModelParams& p) {
   v.field("model", p.model, "a directory, a toy, an alias or org/name (default: toy-llama; see kvdiv models)");
-  v.field("device", p.device, "where to compute");
+  v.field("device", p.device, "where to compute; auto: a GPU if there is one");
   v.field("threads", p.threads, "CPU threads (default: one for small models, else all cores)");
+  v.field("allow-tf32", p.allow_tf32, "GPU: let FP32 products round their operands to TF32");
+  v.field("allow-reduced-reduction", p.allow_reduced_reduction,
+          "GPU: let the vendor's FP16 and BF16 products add partial sums in 16 bits (eager PyTorch's default)");
 }
 
 struct OutputParams {

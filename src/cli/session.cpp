@@ -43,8 +43,19 @@ void warn(Session& s, const ModelParams& params) {
 
 }  // namespace
 
+const DeviceModule* choose_gpu(const ModelParams& model) {
+  std::string why;
+  const DeviceModule* gpu = nullptr;
+  if (model.device == DeviceChoice::cuda) gpu = &load_cuda();
+  if (model.device == DeviceChoice::automatic) gpu = try_load_cuda(why);
+  if (gpu == nullptr && (model.allow_tf32 || model.allow_reduced_reduction))
+    fail_usage("{}: only a GPU has this switch; use it with --device cuda",
+               model.allow_tf32 ? "--allow-tf32" : "--allow-reduced-reduction");
+  return gpu;
+}
+
 std::unique_ptr<Session> open_session(const ModelParams& model, PromptParams& prompts) {
-  if (model.device == Device::cuda) fail_usage("--device cuda: this build computes on the CPU only; use --device cpu");
+  const DeviceModule* const gpu = choose_gpu(model);
   const DataPaths data = find_data_paths();
   const ResolvedModel resolved = resolve_model(model.model.value_or(kDefaultModel), data);
   Warnings warnings;
@@ -60,6 +71,8 @@ std::unique_ptr<Session> open_session(const ModelParams& model, PromptParams& pr
                                                    {},
                                                    {},
                                                    1,
+                                                   gpu,
+                                                   {},
                                                    std::move(warnings)});
   resolve_defaults(prompts);
   // A model whose tokenizer kvdiv does not read may bring the questions as ids, row for row.
@@ -70,6 +83,10 @@ std::unique_ptr<Session> open_session(const ModelParams& model, PromptParams& pr
                                      session->config.sizes.vocab);
   session->prompts = to_items(session->prompt_set);
   session->n_threads = choose_threads(model, session->config);
+  session->switches.n_threads = session->n_threads;
+  session->switches.allow_tf32 = model.allow_tf32;
+  session->switches.allow_fp16_reduced_reduction = model.allow_reduced_reduction;
+  session->switches.allow_bf16_reduced_reduction = model.allow_reduced_reduction;
   warn(*session, model);
   return session;
 }
@@ -86,7 +103,7 @@ void Session::require_room(std::int64_t max_new_tokens) const {
 }
 
 LoadedModel Session::load(DType dtype, const std::string& backend, const std::string& attention) {
-  return load_model(checkpoint, config, dtype, make_ops(backend, attention), warnings);
+  return load_model(checkpoint, config, dtype, make_ops(backend, attention, device()), warnings, device());
 }
 
 std::string Session::detokenize(std::span<const TokenId> ids) const {

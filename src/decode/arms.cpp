@@ -80,7 +80,7 @@ Trajectory decode_trajectory(const Arms& arms, const TrajectoryRequest& request)
                {},
                {},
                {},
-               KvCache(arms.config(), arms.decoder().dtype(), n_prompt + request.max_steps)};
+               arms.decoder().make_cache(n_prompt + request.max_steps)};
   for (std::int64_t step = 0; step < request.max_steps; ++step) {
     t.logits_on.push_back(host_logits(step == 0 ? arms.on(request.prompt, t.cache) : arms.on(t.newest(step), t.cache)));
     require_finite(t.logits_on.back(), "ON", step);

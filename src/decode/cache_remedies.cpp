@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "kvdiv/base/error.h"
 #include "kvdiv/numerics/half.h"
@@ -14,23 +15,24 @@ namespace {
 class Float32Cache final : public CacheRemedy {
  public:
   Float32Cache(const ModelConfig& config, std::int64_t capacity)
-      : n_layers_(config.sizes.n_layers), wide_(config, DType::float32, capacity) {}
+      : n_layers_(config.sizes.n_layers), capacity_(capacity) {}
 
-  void after_call(const Arms&, std::span<const TokenId>, std::int64_t n_new, KvCache& cache) override {
+  void after_call(const Arms& arms, std::span<const TokenId>, std::int64_t n_new, KvCache& cache) override {
+    if (!wide_) wide_.emplace(arms.config(), DType::float32, capacity_, arms.decoder().device());
     const std::int64_t first = cache.length() - n_new;
     for (std::int64_t layer = 0; layer < n_layers_; ++layer)
-      wide_.append(layer, cache.keys(layer).narrow(2, first, n_new).to(at::kFloat),
-                   cache.values(layer).narrow(2, first, n_new).to(at::kFloat), std::nullopt);
-    wide_.advance(n_new);
+      wide_->append(layer, cache.keys(layer).narrow(2, first, n_new).to(at::kFloat),
+                    cache.values(layer).narrow(2, first, n_new).to(at::kFloat), std::nullopt);
+    wide_->advance(n_new);
     for (std::int64_t layer = 0; layer < n_layers_; ++layer) {
-      cache.keys(layer).copy_(wide_.keys(layer));
-      cache.values(layer).copy_(wide_.values(layer));
+      cache.keys(layer).copy_(wide_->keys(layer));
+      cache.values(layer).copy_(wide_->values(layer));
     }
   }
 
  private:
-  std::int64_t n_layers_;
-  KvCache wide_;
+  std::int64_t n_layers_, capacity_;
+  std::optional<KvCache> wide_;
 };
 
 class RefreshedCache final : public CacheRemedy {
@@ -41,7 +43,7 @@ class RefreshedCache final : public CacheRemedy {
     const bool is_prefill = n_new == std::ssize(stored);
     if (is_prefill || ++n_since_ < interval_) return;
     n_since_ = 0;
-    KvCache fresh(arms.config(), arms.decoder().dtype(), std::ssize(stored));
+    KvCache fresh = arms.decoder().make_cache(std::ssize(stored));
     arms.on(stored, fresh);
     for (std::int64_t layer = 0; layer < arms.config().sizes.n_layers; ++layer) {
       mix(cache.keys(layer), fresh.keys(layer));

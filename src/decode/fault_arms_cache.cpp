@@ -54,7 +54,7 @@ class OtherCache final : public ArmFault {
   at::Tensor other_heads(const at::Tensor& x_BGSD) const {
     const std::int64_t G = x_BGSD.size(1);
     const at::Tensor index =
-        at::remainder(at::arange(spec_.shift, spec_.shift + G, at::TensorOptions().dtype(at::kLong)), G);
+        at::remainder(at::arange(spec_.shift, spec_.shift + G, x_BGSD.options().dtype(at::kLong)), G);
     return at::index_select(x_BGSD, 1, index);
   }
 
@@ -75,7 +75,7 @@ class OtherCache final : public ArmFault {
   }
 
   void spoil_numbers(const at::Tensor& x_BGTD, std::int64_t layer, bool is_value, std::int64_t first) const {
-    const at::Tensor from = x_BGTD.to(at::kDouble).contiguous(), to = at::empty_like(from);
+    const at::Tensor from = x_BGTD.to(at::kCPU, at::kDouble).contiguous(), to = at::empty_like(from);
     const auto T = from.size(2), D = from.size(3);
     const double* x = from.const_data_ptr<double>();
     double* out = to.mutable_data_ptr<double>();

@@ -91,7 +91,7 @@ std::pair<std::int64_t, std::int64_t> position_range(Positions positions, std::i
 StepStates states_of_on(const Arms& arms, const Trajectory& t, std::int64_t step) {
   const c10::InferenceMode inference;
   CaptureTap tap = capture_states(false);
-  KvCache cache = step == 0 ? KvCache(arms.config(), arms.decoder().dtype(), t.n_prompt()) : t.cache_before(step);
+  KvCache cache = step == 0 ? arms.decoder().make_cache(t.n_prompt()) : t.cache_before(step);
   if (step == 0)
     arms.on(t.prompt, cache, &tap);
   else
@@ -124,7 +124,7 @@ StepStates random_states(const StepStates& on, const StepStates& off, std::uint6
   std::uint32_t stream = 0;
   const auto scatter = [&](const at::Tensor& a, const at::Tensor& b) {
     const at::Tensor wide = a.to(at::kDouble);
-    const at::Tensor change = at::mul(at::sub(b.to(at::kDouble), wide), random_signs(a, seed, stream++));
+    const at::Tensor change = at::mul(at::sub(b.to(at::kDouble), wide), random_signs(a, seed, stream++).to(a.device()));
     return at::add(wide, change).to(a.scalar_type());
   };
   for (std::size_t i = 0; i < on.keys.size(); ++i) {

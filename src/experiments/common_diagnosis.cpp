@@ -25,7 +25,7 @@ WeightOf weights_of(const Arms& arms) {
   auto by_name = std::make_shared<std::map<std::string, at::Tensor>>();
   Decoder decoder = arms.decoder();
   for (const NamedWeight& w : decoder.weights())
-    if (w.shape.size() == 1) (*by_name)[w.name] = decoder.plain(w).to(at::kDouble);
+    if (w.shape.size() == 1) (*by_name)[w.name] = decoder.plain(w).to(at::kCPU, at::kDouble);
   return [by_name](const std::string& name) { return by_name->at(name); };
 }
 

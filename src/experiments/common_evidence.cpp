@@ -9,15 +9,20 @@
 #include "kvdiv/base/fields.h"
 #include "kvdiv/decode/capture.h"
 #include "kvdiv/model/rotary.h"
+#include "kvdiv/numerics/ops.h"
 
 namespace kvdiv {
 namespace {
+
+at::Tensor rotated_to(const at::Tensor& x_BHTD, const RotaryTable& table) {
+  return make_ops("torch", "eager")->rotate(x_BHTD, table.cos_11TD, table.sin_11TD);
+}
 
 /// The position offset that turns `x` (newest row, not rotated) into `rotated`; 0 is tried first.
 std::optional<std::int64_t> explaining_shift(const at::Tensor& x, const at::Tensor& rotated, const Rotary& rotary,
                                              std::int64_t position) {
   const auto fits = [&](std::int64_t shift) {
-    return relative_difference(rotate(x, rotary.at_positions(position + shift, 1)), rotated) <= kFp64Agreement;
+    return relative_difference(rotated_to(x, rotary.at_positions(position + shift, 1)), rotated) <= kFp64Agreement;
   };
   // Positions behind the text too: as far as there are positions before it.
   for (std::int64_t distance = 0; distance <= position; ++distance)
@@ -51,7 +56,7 @@ double logits_difference(const std::vector<double>& a, const std::vector<double>
 RotaryShift rotary_shift(const ObservedStep& step, const FirstDifference& first, const ModelConfig& config) {
   if (first.site != Site::query_rotary && first.site != Site::key_rotary) return {};
   const Site before = first.site == Site::query_rotary ? Site::query : Site::key;
-  const Rotary rotary(config, DType::float64, RotaryTables::reference);
+  const Rotary rotary(config, DType::float64, RotaryTables::reference, c10::kCPU);
   const auto of = [&](const ArmStep& arm) {
     return explaining_shift(arm.newest(before, first.layer), arm.newest(first.site, first.layer), rotary,
                             step.n_positions() - 1);

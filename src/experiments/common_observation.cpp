@@ -110,7 +110,7 @@ ObservedSteps observe(const Arms& arms, const Trajectory& text, std::span<const 
   const c10::InferenceMode inference;
   ObservedSteps out;
   if (steps.empty()) return out;
-  KvCache cache(arms.config(), arms.decoder().dtype(), text.n_prompt() + text.n_steps());
+  KvCache cache = arms.decoder().make_cache(text.n_prompt() + text.n_steps());
   for (std::int64_t step = 0; step <= steps.back(); ++step) {
     const bool is_kept = std::find(steps.begin(), steps.end(), step) != steps.end();
     if (is_kept) out.push_back(std::make_unique<ObservedStep>(step, text.n_prompt()));
@@ -124,7 +124,7 @@ ObservedSteps observe(const Arms& arms, const Trajectory& text, std::span<const 
 std::unique_ptr<ObservedStep> observe_chunked(const Arms& arms, const Trajectory& text, std::int64_t chunk) {
   const c10::InferenceMode inference;
   auto out = std::make_unique<ObservedStep>(0, text.n_prompt());
-  KvCache cache(arms.config(), arms.decoder().dtype(), text.n_prompt() + text.n_steps());
+  KvCache cache = arms.decoder().make_cache(text.n_prompt() + text.n_steps());
   const std::span<const TokenId> prompt(text.prompt);
   const auto n = static_cast<std::size_t>(chunk);
   for (std::size_t at = 0; at < prompt.size(); at += n)

@@ -48,14 +48,16 @@ PairRecord pair_record(const Context& context, Clock clock, const Condition& c, 
 
 RecordedPair decode_to_records(Context& context, const Decoder& decoder, const DecodeParams& params, Clock clock,
                                const Condition& condition, const PromptItem& prompt, std::int64_t seed,
-                               const RecordedStep& on_step) {
+                               const RecordedStep& on_step, const PairAids& aids) {
   PairRequest request = make_request(decoder.config(), params, clock, condition, prompt, seed);
   request.planted = context.planted;
+  request.activations = aids.activations;
+  request.graphs = aids.graphs;
   StepRecord record;
   record.pair_id = pair_id_of(condition, prompt, seed);
   RecordedPair pair;
   pair.outcome = decode_pair(decoder, request, [&](const StepView& step) {
-    put_metrics(compare_logits(step.logits_on, step.logits_off), record);
+    put_metrics(metrics_of(step), record);
     record.clock = step.clock;
     record.step = step.step;
     record.same_prefix = step.same_prefix;

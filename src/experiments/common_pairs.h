@@ -15,9 +15,15 @@ struct RecordedPair {
 /// Called for every step, with the record that went to the sink and what it was made from.
 using RecordedStep = std::function<void(const StepRecord&, const StepView&)>;
 
+/// What serves all pairs of a condition; null where it is not wanted.
+struct PairAids {
+  ActivationTap* activations = nullptr;
+  StepGraphs* graphs = nullptr;
+};
+
 /// Decodes a pair; its step records and its pair record go to the context's sink and are committed.
 RecordedPair decode_to_records(Context& context, const Decoder& decoder, const DecodeParams& params, Clock clock,
                                const Condition& condition, const PromptItem& prompt, std::int64_t seed,
-                               const RecordedStep& on_step);
+                               const RecordedStep& on_step, const PairAids& aids = {});
 
 }  // namespace kvdiv

@@ -60,7 +60,7 @@ void validate(const ArithmeticParams& params) {
   for (const std::string& b : params.backend)
     if (!distinct.insert(b.starts_with(kReductionPrefix) ? parse_reductions(b).name() : b).second)
       fail_usage("--backend: '{}' is given twice", b);
-  for (const std::string& backend : params.backend) make_ops(backend, params.attention);
+  for (const std::string& backend : params.backend) require_backend(backend, params.attention);
 }
 
 void validate(const DecodeParams& params) {
@@ -88,7 +88,7 @@ PairRequest make_request(const ModelConfig& config, const DecodeParams& params, 
   request.max_new_tokens = params.max_new_tokens;
   if (!params.ignore_eos) request.eos_ids = config.eos_ids;
   request.clock = clock;
-  request.record_activations = condition.dtype == DType::float16;
+  request.greedy = is_greedy(params, condition.strategy);
   const auto sampler = std::make_shared<Sampler>(sampling_of(params, condition.strategy));
   const auto prompt_key = static_cast<std::uint64_t>(prompt.index), seed_key = static_cast<std::uint64_t>(seed);
   request.choose = [sampler, prompt_key, seed_key](std::span<const double> logits, std::int64_t step) {
@@ -128,6 +128,25 @@ std::vector<const PromptItem*> select_prompts(const Arms& arms, const SelectionP
   std::stable_sort(prompts.begin(), prompts.end(), [&](auto a, auto b) { return kl.at(a) > kl.at(b); });
   prompts.resize(static_cast<std::size_t>(params.samples));
   return prompts;
+}
+
+StepMetrics metrics_of(const StepView& step) {
+  return step.metrics ? *step.metrics : compare_logits(step.logits_on(), step.logits_off());
+}
+
+Json algorithms_of(const Ops& ops) {
+  Json out;
+  for (const AlgorithmStretch& s : ops.choices()) {
+    Json row = {{"n", s.n},
+                {"k", s.k},
+                {"dtype", s.dtype},
+                {"from_rows", s.from_rows},
+                {"to_rows", s.to_rows},
+                {"n_row_counts", s.n_row_counts}};
+    for (const auto& [name, value] : s.algorithm) row[name] = value;
+    out.push_back(std::move(row));
+  }
+  return out;
 }
 
 void warn_few_prompts(Context& context) {

@@ -3,10 +3,12 @@
 #include <functional>
 #include <string>
 
+#include "kvdiv/base/step_metrics.h"
 #include "kvdiv/decode/pair.h"
 #include "kvdiv/decode/sampling.h"
 #include "kvdiv/experiments/common_params.h"
 #include "kvdiv/experiments/context.h"
+#include "kvdiv/numerics/ops.h"
 
 namespace kvdiv {
 
@@ -44,6 +46,12 @@ double mean_kl(const Trajectory& trajectory);
 /// The prompts of the highest mean same-prefix KL, highest first; all of them, in their own order, if there are no more
 /// than `samples` (then nothing is decoded).
 std::vector<const PromptItem*> select_prompts(const Arms& arms, const SelectionParams& params, Context& context);
+
+/// The metrics of a step: the device's, or computed here from the rows.
+StepMetrics metrics_of(const StepView& step);
+
+/// [{n, k, dtype, from_rows, to_rows, n_row_counts, algorithm, …}]; null for a backend that chooses nothing.
+Json algorithms_of(const Ops& ops);
 
 /// Below ten prompts an interval by prompt is too narrow, and a warning says so.
 void warn_few_prompts(Context& context);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <initializer_list>
 
+#include "common_setup.h"
 #include "kvdiv/decode/capture.h"
 #include "kvdiv/decode/pair.h"
 #include "kvdiv/decode/sampling.h"
@@ -28,7 +29,7 @@ std::optional<double> drift_at_step_one(const Decoder& decoder, const Planted& p
   const auto wanted = [](Site site, std::int64_t layer) { return site == Site::block && layer == 0; };
   CaptureTap on(wanted, CaptureTap::Rows::last), off(wanted, CaptureTap::Rows::last);
   const Arms arms(decoder, planted);
-  KvCache cache(decoder.config(), decoder.dtype(), std::ssize(prompt) + 2);
+  KvCache cache = decoder.make_cache(std::ssize(prompt) + 2);
   arms.on(prompt, cache);
   arms.on(std::span(&token, 1), cache, &on);
   std::vector<TokenId> prefix = prompt;
@@ -85,7 +86,7 @@ SignatureNumbers measure_signature(const Decoder& decoder, const Planted& plante
     request.choose = [](std::span<const double> logits, std::int64_t) { return argmax_token(logits); };
     request.planted = planted;
     const PairOutcome outcome = decode_pair(decoder, request, [&](const StepView& step) {
-      const double kl = compare_logits(step.logits_on, step.logits_off).kl_on_off_nats;
+      const double kl = metrics_of(step).kl_on_off_nats;
       if (step.same_prefix) same.add(kl), flips.add(step.token_on != step.token_off ? 1.0 : 0.0);
       if (step.clock != Clock::forced) free.add(kl);
     });

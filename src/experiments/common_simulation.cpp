@@ -28,7 +28,7 @@ Simulation::Simulation(const Decoder& healthy, const Trajectory& observed, std::
 
 Simulation::Rows Simulation::on(const Arms& arms) const {
   Rows rows;
-  KvCache cache(arms.config(), arms.decoder().dtype(), observed_.n_prompt() + observed_.n_steps());
+  KvCache cache = arms.decoder().make_cache(observed_.n_prompt() + observed_.n_steps());
   for (std::int64_t s = 0; s < n_steps_; ++s)
     rows.push_back(host_logits(arms.on(s == 0 ? std::span(observed_.prompt) : observed_.newest(s), cache)));
   return rows;

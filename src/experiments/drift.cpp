@@ -64,7 +64,7 @@ class Drift {
 
 bool Drift::states_are_equal(const Arms& arms, const Trajectory& t) const {
   CaptureTap on = make_capture(), off = make_capture();
-  KvCache cache(arms.config(), arms.decoder().dtype(), t.n_prompt());
+  KvCache cache = arms.decoder().make_cache(t.n_prompt());
   arms.on(t.prompt, cache, &on);
   arms.off(t.prompt, &off);
   for (std::int64_t layer = 0; layer < arms.config().sizes.n_layers; ++layer)
@@ -97,7 +97,7 @@ void Drift::prompt(const Arms& arms, const Condition& c, const PromptItem& promp
   const Newest newest_off{prefix_off.back(), std::ssize(prefix_off) - 1};
   require_aligned(prompt, newest_on, newest_off);
   if (params_.step == 0) {
-    KvCache cache(arms.config(), arms.decoder().dtype(), t.n_prompt());
+    KvCache cache = arms.decoder().make_cache(t.n_prompt());
     arms.on(t.prompt, cache, &on);
   } else {
     KvCache cache = t.cache_before(params_.step);

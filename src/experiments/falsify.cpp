@@ -126,7 +126,7 @@ void Falsify::with_model(DType dtype, const std::string& backend) {
     const auto prompts = context_.prompts.first(std::min(kProjectionPrompts, context_.prompts.size()));
     Json j = {{"part", "projection"}, {"n_prompts", prompts.size()}};
     j.update(head);
-    j["by_layer"] = projection_rows(model, *make_ops(backend, params_.attention), prompts);
+    j["by_layer"] = projection_rows(model, *make_ops(backend, params_.attention, context_.device), prompts);
     add(std::move(j));
   }
   if (needs_pairs() && base_ == &own_) decode(model.decoder, dtype, backend, Clock::both, all_prompts(), own_);
@@ -143,7 +143,7 @@ void Falsify::note(PairTable& table, DType dtype, const StepRecord& record, cons
   table.add(record);
   if (record.step == 0) prefill_bit_equal_ = prefill_bit_equal_ && record.bit_equal;
   if (dtype != DType::float32 || !record.same_prefix) return;
-  fp32_metric_.sum += std::abs(kl_in_fp32(view.logits_on, view.logits_off));
+  fp32_metric_.sum += std::abs(kl_in_fp32(view.logits_on(), view.logits_off()));
   ++fp32_metric_.n;
 }
 
@@ -176,7 +176,7 @@ void Falsify::flip_kl() {
 bool Falsify::fits(DType dtype) const {
   const auto need =
       memory_need(context_.config, dtype, longest_prompt(context_.prompts) + params_.max_new_tokens).total();
-  if (need <= available_memory_bytes()) return true;
+  if (need <= available_memory_bytes(context_.device)) return true;
   context_.warnings.add(WarningCode::fp64_check_skipped, fmt::format("the rerun in {} needs {}", name_of(dtype),
                                                                      human_bytes(static_cast<double>(need))));
   return false;

@@ -24,7 +24,7 @@ class MitigateRun {
   MitigateRun(Context& context, const MitigateParams& params)
       : context_(context),
         params_(params),
-        remedies_(remedies_of(params)),
+        remedies_(remedies_on(context.device, params)),
         condition_{params.dtype.front(), params.backend.front(), Strategy::greedy},
         models_(context, params, result_),
         summary_(remedies_.size()) {}
@@ -82,7 +82,7 @@ void MitigateRun::decode_texts() {
 void MitigateRun::decode_truth() {
   const std::size_t n = std::min(kFp64Prompts, tokens_.size());
   const std::uint64_t need = memory_need(context_.config, DType::float64, longest_text()).total();
-  if (need > available_memory_bytes()) {
+  if (need > available_memory_bytes(context_.device)) {
     context_.warnings.add(WarningCode::fp64_check_skipped,
                           fmt::format("the distance to float64 needs {}", human_bytes(static_cast<double>(need))));
     return;
@@ -193,8 +193,8 @@ ExperimentResult MitigateRun::execute() {
   decode_texts();
   if (!interrupted()) decode_truth();
   if (interrupted()) return std::move(result_);
-  const auto groups =
-      groups_that_fit(remedies_, context_.config, condition_.dtype, longest_text(), available_memory_bytes());
+  const auto groups = groups_that_fit(remedies_, context_.config, condition_.dtype, longest_text(),
+                                      available_memory_bytes(context_.device));
   for (const auto& remedies : groups) {
     if (groups.size() > 1) models_.drop();
     group(remedies);

@@ -25,14 +25,14 @@ void share_weights(Decoder& from, Decoder& to) {
 }  // namespace
 
 Decoder decoder_over(Decoder& weights, DType dtype, std::shared_ptr<const Ops> ops) {
-  Decoder decoder(weights.config(), dtype, std::move(ops));
+  Decoder decoder(weights.config(), dtype, std::move(ops), weights.device());
   share_weights(weights, decoder);
   return decoder;
 }
 
 Decoder routed_decoder(const OpsOf& usual, const OpsOf& fixed, OperationSet fixed_kinds) {
   const auto ops = std::make_shared<RoutedOps>(usual.ops, fixed.ops, fixed_kinds);
-  Decoder decoder(usual.decoder.config(), usual.decoder.dtype(), ops);
+  Decoder decoder(usual.decoder.config(), usual.decoder.dtype(), ops, usual.decoder.device());
   const std::vector<NamedWeight> usual_weights = usual.decoder.weights(), fixed_weights = fixed.decoder.weights();
   const std::vector<NamedWeight> weights = decoder.weights();
   for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -60,6 +60,10 @@ Decoder RemedyModels::load(DType dtype, const std::string& backend, const std::s
   return std::move(model.decoder);
 }
 
+std::shared_ptr<const Ops> RemedyModels::ops_of(const std::string& backend) const {
+  return make_ops(backend, attention_, context_.device);
+}
+
 Decoder RemedyModels::make(Arithmetic arithmetic) {
   const std::string wide = with_float32_accumulators(backend_);
   const auto over_base = [&](DType dtype, std::shared_ptr<const Ops> ops) {
@@ -70,11 +74,15 @@ Decoder RemedyModels::make(Arithmetic arithmetic) {
     case Arithmetic::base:
       return load(dtype_, backend_, attention_);
     case Arithmetic::float32_attention:
-      return over_base(dtype_, float32_attention(make_ops(backend_, attention_), make_ops(wide, attention_)));
+      return over_base(dtype_, float32_attention(ops_of(backend_), ops_of(wide)));
     case Arithmetic::float32_accumulation:
-      return over_base(dtype_, float32_accumulation(make_ops(wide, attention_)));
+      return over_base(dtype_, float32_accumulation(ops_of(wide)));
     case Arithmetic::float32_arithmetic:
-      return over_base(DType::float32, float32_arithmetic(make_ops(wide, attention_)));
+      return over_base(DType::float32, float32_arithmetic(ops_of(wide)));
+    case Arithmetic::no_split_k:
+      return over_base(dtype_, make_ops("cublaslt:no-split-k", "eager", context_.device));
+    case Arithmetic::one_algorithm:
+      return over_base(dtype_, make_ops("cublaslt:one-algorithm", "eager", context_.device));
     case Arithmetic::invariant:
       return load(dtype_, "invariant", "eager");
     case Arithmetic::bfloat16:
@@ -91,7 +99,7 @@ const Decoder& RemedyModels::of(Arithmetic arithmetic) {
   Decoder decoder = make(arithmetic);
   // The first call loads kernels and touches every weight; speeds are of the calls after it.
   const auto& prompt = context_.prompts.front().ids;
-  KvCache cache(decoder.config(), decoder.dtype(), std::ssize(prompt) + 1);
+  KvCache cache = decoder.make_cache(std::ssize(prompt) + 1);
   decoder.forward(prompt, &cache);
   decoder.forward(std::span(prompt).first(1), &cache);
   return decoders_.emplace(arithmetic, std::move(decoder)).first->second;
@@ -103,12 +111,12 @@ void RemedyModels::drop() {
 
 OpsOf RemedyModels::usual() {
   of(Arithmetic::base);
-  return {decoders_.at(Arithmetic::base), make_ops(backend_, attention_)};
+  return {decoders_.at(Arithmetic::base), ops_of(backend_)};
 }
 
 OpsOf RemedyModels::invariant() {
   of(Arithmetic::invariant);
-  return {decoders_.at(Arithmetic::invariant), make_ops("invariant", "eager")};
+  return {decoders_.at(Arithmetic::invariant), make_ops("invariant", "eager", context_.device)};
 }
 
 bool is_loaded_apart(Arithmetic arithmetic) {

@@ -34,6 +34,7 @@ class RemedyModels {
   OpsOf invariant();
 
  private:
+  std::shared_ptr<const Ops> ops_of(const std::string& backend) const;
   Decoder load(DType dtype, const std::string& backend, const std::string& attention);
   Decoder make(Arithmetic arithmetic);
 

@@ -13,7 +13,7 @@
 namespace kvdiv {
 namespace {
 
-constexpr std::array<RemedyKind, 12> kKinds{{
+constexpr std::array<RemedyKind, 14> kKinds{{
     {"none", "what is to be remedied: the dtype and backend of the run"},
     {"cache-float32", "the cache in FP32; K and V come rounded out of 16-bit products", Arithmetic::base,
      CacheForm::float32},
@@ -32,6 +32,10 @@ constexpr std::array<RemedyKind, 12> kKinds{{
     {"float32", "weights, cache and arithmetic in FP32", Arithmetic::float32},
     {"kv-int8", "the cache in 8-bit integers, an FP16 scale a group of 32", Arithmetic::base, CacheForm::int8},
     {"kv-int4", "the cache in 4-bit integers, an FP16 scale a group of 32", Arithmetic::base, CacheForm::int4},
+    {"cublaslt-no-split-k", "products by cuBLASLt, never with K cut into pieces (GPU)", Arithmetic::no_split_k,
+     CacheForm::as_computed, "", true},
+    {"cublaslt-one-algorithm", "products by one of cuBLASLt's algorithms for all numbers of rows (GPU)",
+     Arithmetic::one_algorithm, CacheForm::as_computed, "", true},
 }};
 
 const RemedyKind* find_kind(std::string_view name) {
@@ -140,6 +144,18 @@ std::vector<Remedy> remedies_of(const MitigateParams& params) {
     }
   return out;
 }
+
+std::vector<Remedy> remedies_on(c10::Device device, const MitigateParams& params) {
+  std::vector<Remedy> out = remedies_of(params);
+  if (!device.is_cpu()) return out;
+  const auto missing = [](const Remedy& r) { return r.kind->needs_gpu; };
+  if (params.remedy == remedy_names()) std::erase_if(out, missing);
+  if (const auto named = std::find_if(out.begin(), out.end(), missing); named != out.end())
+    fail_usage("--remedy {}: only a GPU has it; use it with --device cuda", named->name);
+  return out;
+}
+
+void require_remedies(c10::Device device, const MitigateParams& params) { remedies_on(device, params); }
 
 std::unique_ptr<CacheRemedy> Remedy::for_cache(const ModelConfig& config, std::int64_t capacity) const {
   switch (kind->cache) {

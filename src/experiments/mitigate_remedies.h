@@ -21,6 +21,8 @@ enum class Arithmetic {
   float32_arithmetic,
   bfloat16,
   float32,
+  no_split_k,
+  one_algorithm,
 };
 
 /// What is done to ON's cache between calls, and the form in which it is stored.
@@ -32,6 +34,7 @@ struct RemedyKind {
   Arithmetic arithmetic = Arithmetic::base;
   CacheForm cache = CacheForm::as_computed;
   std::string_view arguments = "";  ///< the default ones, as in the name: ":8:0.5"
+  bool needs_gpu = false;
 };
 
 struct Remedy {
@@ -50,6 +53,10 @@ Remedy parse_remedy(const std::string& name);
 /// Those of the parameters (an element may be a list with commas), `none` first whether it was asked for or not. Throws
 /// as parse_remedy, and for a remedy that is given twice.
 std::vector<Remedy> remedies_of(const MitigateParams& params);
+
+/// Those of them that the device has: where all are asked for, a CPU leaves out a GPU's. Throws Error{usage} where one was
+/// named that is not to be had.
+std::vector<Remedy> remedies_on(c10::Device device, const MitigateParams& params);
 
 /// Computed, not measured: a process that decodes with the cache alone, at `length` positions.
 struct RemedyBytes {

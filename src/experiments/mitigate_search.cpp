@@ -83,7 +83,7 @@ Evaluated Searcher::compute(OperationSet set, bool whole) const {
   Evaluated e{set};
   CompensatedSum sum;
   for (const GivenText& text : search_.texts) {
-    KvCache cache(arms.config(), decoder.dtype(), std::ssize(text.prompt) + text.n_steps());
+    KvCache cache = decoder.make_cache(std::ssize(text.prompt) + text.n_steps());
     arms.on(text.prompt, cache);
     for (std::int64_t step = 1; step < text.n_steps(); ++step) {
       if (interrupted()) return e;

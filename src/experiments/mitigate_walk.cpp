@@ -7,20 +7,25 @@
 #include <cmath>
 
 #include "kvdiv/base/error.h"
+#include "kvdiv/numerics/device.h"
 
 namespace kvdiv {
 namespace {
 
-/// Adds the seconds that it lives to a sum.
+/// Adds the seconds that it lives to a sum. A GPU has finished by then what was asked of it meanwhile.
 class Stopwatch {
  public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  Stopwatch(double& seconds, c10::Device device) : seconds_(seconds), gpu_(module_of(device)) {}
+  ~Stopwatch() {
+    if (gpu_ != nullptr) gpu_->synchronize();
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
  private:
   double& seconds_;
+  const DeviceModule* gpu_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
@@ -44,7 +49,7 @@ std::vector<TokenId> GivenText::prefix(std::int64_t step) const {
 
 WalkedSteps walk_on(const Arms& arms, const GivenText& text, CacheRemedy* remedy, const std::string& what) {
   const c10::InferenceMode inference;
-  KvCache cache(arms.config(), arms.decoder().dtype(), std::ssize(text.prompt) + text.n_steps());
+  KvCache cache = arms.decoder().make_cache(std::ssize(text.prompt) + text.n_steps());
   const std::vector<TokenId> all = text.prefix(text.n_steps());
   WalkedSteps walked;
   for (std::int64_t step = 0; step < text.n_steps(); ++step) {
@@ -52,7 +57,7 @@ WalkedSteps walk_on(const Arms& arms, const GivenText& text, CacheRemedy* remedy
     const auto fed = step == 0 ? stored : stored.last(1);
     at::Tensor logits_V;
     {
-      const Stopwatch stopwatch(walked.seconds);
+      const Stopwatch stopwatch(walked.seconds, arms.decoder().device());
       logits_V = arms.on(fed, cache);
       if (remedy != nullptr) remedy->after_call(arms, stored, std::ssize(fed), cache);
     }
@@ -67,7 +72,7 @@ WalkedSteps walk_off(const Arms& arms, const GivenText& text, std::int64_t n_ste
     const std::vector<TokenId> prefix = text.prefix(step);
     at::Tensor logits_V;
     {
-      const Stopwatch stopwatch(walked.seconds);
+      const Stopwatch stopwatch(walked.seconds, arms.decoder().device());
       logits_V = arms.off(prefix);
     }
     keep(walked, logits_V, "OFF", what);

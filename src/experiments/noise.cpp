@@ -123,7 +123,7 @@ void NoiseRun::control(const Arms& arms, const Trajectory& t, std::int64_t promp
 NoiseRun::OtherModels NoiseRun::load_others(const Condition& c) {
   OtherModels others;
   const auto load = [&](DType dtype) {
-    require_memory(context_.config, dtype, longest_prompt(context_.prompts) + params_.max_steps);
+    require_memory(context_.config, dtype, longest_prompt(context_.prompts) + params_.max_steps, context_.device);
     return context_.load(dtype, c.backend, params_.attention);
   };
   if (!is_fine(c.dtype)) others.fine = load(DType::float32);

@@ -26,7 +26,7 @@ double squared(const std::optional<double>& x) { return x.value_or(0.0) * x.valu
 }  // namespace
 
 WalkedText walk_along(const Arms& arms, const Trajectory& t) {
-  WalkedText out{KvCache(arms.config(), arms.decoder().dtype(), t.n_prompt() + t.n_steps()), {}};
+  WalkedText out{arms.decoder().make_cache(t.n_prompt() + t.n_steps()), {}};
   out.logits.push_back(host_logits(arms.on(t.prompt, out.cache)));
   for (std::int64_t step = 1; step < t.n_steps(); ++step)
     out.logits.push_back(host_logits(arms.on(t.newest(step), out.cache)));

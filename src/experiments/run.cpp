@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
+#include <optional>
 
 #include "common_pairs.h"
 #include "common_setup.h"
@@ -34,6 +36,7 @@ class Run {
                    ConditionAccumulator& accumulator);
   void note_outcome(const Condition& condition, const PromptItem& prompt, const PairOutcome& outcome);
   void finish_condition(const Condition& condition, const ConditionAccumulator& accumulator);
+  void note_choices(const Decoder& decoder, const Condition& condition);
   void warn_before();
   void decide_verdict();
 
@@ -47,7 +50,8 @@ class Run {
   std::vector<ControlPair> control_pairs_;
   DifferingPairs differing_;
   ArmClock on_, off_;
-  std::vector<double> max_abs_activation_;
+  std::optional<ActivationTap> activations_;  ///< of a condition in float16
+  std::unique_ptr<StepGraphs> graphs_;        ///< of a model
 };
 
 void Run::warn_before() {
@@ -68,10 +72,15 @@ ExperimentResult Run::execute() {
       result_.extra["cast"][std::string(name_of(dtype))] = to_json_value(model.cast);
       // Warm-up: the first call loads kernels and touches every weight; speeds are of the calls after it.
       model.decoder.forward(context_.prompts.front().ids, nullptr);
+      if (params_.cuda_graph)
+        graphs_ =
+            std::make_unique<StepGraphs>(model.decoder, longest_prompt(context_.prompts) + params_.max_new_tokens);
       for (const Strategy strategy : params_.strategy) {
         condition(model.decoder, {dtype, backend, strategy});
         if (interrupted()) return std::move(result_);
       }
+      graphs_.reset();  // recordings hold the weights' addresses
+      note_choices(model.decoder, {dtype, backend, Strategy::greedy});
       if (!control_pairs_.empty())
         check_alignment(model.decoder, params_, {dtype, backend, params_.strategy.back()}, control_pairs_.front(),
                         tally_, context_.planted);
@@ -90,7 +99,8 @@ void Run::condition(Decoder& decoder, const Condition& c) {
   const auto n_total = static_cast<std::int64_t>(context_.prompts.size() * seeds.size());
   on_ = off_ = {};
   control_pairs_.clear();
-  max_abs_activation_.clear();
+  activations_.reset();
+  if (c.dtype == DType::float16) activations_.emplace(context_.config.sizes.n_layers, decoder.device());
   context_.progress.stage(c.name());
   std::int64_t n_done = 0;
   for (const PromptItem& prompt : context_.prompts) {
@@ -117,7 +127,8 @@ PairOutcome Run::pair(const Decoder& decoder, const Condition& c, const PromptIt
                                           tally.add(record);
                                           if (step.step == 0 && !record.bit_equal) tally_.prefill_bit_equal = false;
                                           if (is_control) fingerprinter.add(step);
-                                        });
+                                        },
+                                        {activations_ ? &*activations_ : nullptr, graphs_.get()});
   if (is_control) control_pairs_.push_back({&prompt, seed, fingerprinter.take()});
   if (const auto differing = tally.take(c, prompt, seed)) differing_.add(*differing);
   accumulator.add(pair.record);
@@ -133,9 +144,6 @@ void Run::note_outcome(const Condition& c, const PromptItem& prompt, const PairO
   on_.n_steps += outcome.n_steps_on;
   off_.seconds += outcome.seconds_off;
   off_.n_steps += outcome.n_steps_off;
-  max_abs_activation_.resize(std::max(max_abs_activation_.size(), outcome.max_abs_activation.size()), 0.0);
-  for (std::size_t i = 0; i < outcome.max_abs_activation.size(); ++i)
-    max_abs_activation_[i] = std::max(max_abs_activation_[i], outcome.max_abs_activation[i]);
   if (!outcome.nonfinite) return;
   const auto n_layers = context_.config.sizes.n_layers;
   const auto& stop = *outcome.nonfinite;
@@ -157,7 +165,7 @@ void Run::finish_condition(const Condition& c, const ConditionAccumulator& accum
   mcnemar_.push_back(summary.mcnemar);
   j["timing"] = {
       {"on_tokens_per_s", on_.rate()}, {"off_tokens_per_s", off_.rate()}, {"peak_rss_bytes", peak_rss_bytes()}};
-  if (!max_abs_activation_.empty()) j["max_abs_activation"] = to_json_value(max_abs_activation_);
+  if (activations_) j["max_abs_activation"] = to_json_value(activations_->max_abs());
   result_.conditions.push_back(std::move(j));
   result_.controls = to_json(tally_);
   const auto& s = summary.same_prefix;
@@ -166,6 +174,14 @@ void Run::finish_condition(const Condition& c, const ConditionAccumulator& accum
   verdict_inputs_.push_back({c.name(), c.dtype, s.n_steps, s.flips, s.bit_equal_rate.value_or(1.0),
                              s.kl_on_off_nats.mean.value_or(0.0), s.max_abs_dlogit.max.value_or(0.0)});
   context_.sink.checkpoint(result_);
+}
+
+/// What a vendor's library chose for each shape, in the report beside the conditions.
+void Run::note_choices(const Decoder& decoder, const Condition& condition) {
+  const Json choices = algorithms_of(decoder.ops());
+  if (choices.is_null()) return;
+  result_.extra["algorithms"].push_back(
+      {{"dtype", name_of(condition.dtype)}, {"backend", condition.backend}, {"products", choices}});
 }
 
 void Run::decide_verdict() {

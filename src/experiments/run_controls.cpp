@@ -5,15 +5,17 @@
 namespace kvdiv {
 namespace {
 
-/// Bytes by which weights are moved: an odd multiple of 8, so that neither 16- nor 64-byte alignment survives.
-constexpr std::int64_t kOffsetBytes = 24;
+/// Bytes by which weights are moved: an odd multiple of 8, so that neither 16- nor 64-byte alignment survives. On a GPU no
+/// allocation is aligned to less than 128 bytes, and kernels may rely on it.
+constexpr std::int64_t kOffsetBytes = 24, kGpuOffsetBytes = 128;
 
 }  // namespace
 
 void Fingerprinter::add(const StepView& step) {
   if (!step.same_prefix || step.step >= kControlSteps) return;
-  on_.update(step.logits_on.data(), step.logits_on.size_bytes());
-  off_.update(step.logits_off.data(), step.logits_off.size_bytes());
+  const auto add = [](Sha256& hash, std::span<const double> row) { hash.update(row.data(), row.size_bytes()); };
+  add(on_, step.logits_on());
+  add(off_, step.logits_off());
 }
 
 PairFingerprint Fingerprinter::take() { return {on_.hex(), off_.hex()}; }
@@ -51,7 +53,6 @@ PairFingerprint fingerprint_pair(const Decoder& decoder, const RunParams& params
   PairRequest request = make_request(decoder.config(), params, params.clock, condition, prompt, seed);
   request.max_new_tokens = std::min(request.max_new_tokens, kControlSteps);
   request.clock = params.clock == Clock::free ? Clock::free : Clock::forced;
-  request.record_activations = false;
   request.planted = planted;
   Fingerprinter fingerprinter;
   decode_pair(decoder, request, [&](const StepView& step) { fingerprinter.add(step); });
@@ -74,7 +75,7 @@ void repeat_pairs(const Decoder& decoder, const RunParams& params, const Conditi
 
 void check_alignment(Decoder& decoder, const RunParams& params, const Condition& condition, const ControlPair& pair,
                      ControlTally& tally, const Planted& planted) {
-  decoder.realign_weights(kOffsetBytes);
+  decoder.realign_weights(decoder.device().is_cpu() ? kOffsetBytes : kGpuOffsetBytes);
   const PairFingerprint moved = fingerprint_pair(decoder, params, condition, *pair.prompt, pair.seed, planted);
   if (!(moved == pair.seen)) tally.alignment_independent = false;
 }

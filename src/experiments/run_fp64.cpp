@@ -84,7 +84,7 @@ std::optional<Fp64Check> check_in_float64(Context& context, const RunParams& par
   std::int64_t longest = 0;
   for (const DifferingPair& p : pairs) longest = std::max(longest, std::ssize(p.prompt->ids) + steps_of(params, p));
   const auto need = memory_need(context.config, DType::float64, longest).total();
-  if (need > available_memory_bytes()) {
+  if (need > available_memory_bytes(context.device)) {
     context.warnings.add(WarningCode::fp64_check_skipped,
                          fmt::format("the FP64 control needs {}", human_bytes(static_cast<double>(need))));
     return std::nullopt;
@@ -107,7 +107,7 @@ std::optional<Fp64Check> check_in_float64(Context& context, const RunParams& par
     request.planted = context.planted;
     GroupSums& sums = groups[group_of(p)];
     decode_pair(model.decoder, request, [&](const StepView& step) {
-      const StepMetrics m = compare_logits(step.logits_on, step.logits_off);
+      const StepMetrics m = metrics_of(step);
       sums.kl += m.kl_on_off_nats;
       ++sums.n_steps;
       check.max_abs_dlogit = std::max(check.max_abs_dlogit, m.max_abs_dlogit);

@@ -210,7 +210,7 @@ ExperimentResult Selftest::execute() {
 void validate(const SelftestParams& params) {
   if (params.dtype.empty()) fail_usage("--dtype: the list is empty");
   if (params.backend.empty()) fail_usage("--backend: the list is empty");
-  for (const std::string& backend : params.backend) make_ops(backend, kAttention);
+  for (const std::string& backend : params.backend) require_backend(backend, kAttention);
   for (const DType dtype : params.dtype)
     if (dtype == DType::float64) fail_usage("--dtype: float64 is what the others are held against; leave it out");
   if (params.prompt_tokens < 8) fail_usage("--prompt-tokens: {} is less than 8", params.prompt_tokens);

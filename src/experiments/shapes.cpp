@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common_setup.h"
 #include "kvdiv/base/interrupt.h"
 #include "shapes_probes.h"
 
@@ -79,13 +80,15 @@ ExperimentResult run_shapes(Context& context, const ShapesParams& params) {
     for (const std::string& backend : params.backend) {
       if (interrupted()) return result;
       context.progress.stage(fmt::format("{}/{}", name_of(dtype), backend));
-      const auto ops = make_ops(backend, params.attention);
+      const auto ops = make_ops(backend, params.attention, context.device);
       Json condition = {{"dtype", name_of(dtype)}, {"backend", backend}, {"row_invariant", ops->row_invariant()}};
-      condition["shapes"] = shape_rows(shape_probes(*ops, context.config, dtype, params, backend == "torch"));
+      condition["shapes"] =
+          shape_rows(shape_probes(*ops, context.config, dtype, params, {context.device, backend == "torch"}));
       if (ops->row_invariant()) {
         const bool held = result.controls.value("invariance_holds", true);
         result.controls["invariance_holds"] = held && changing(condition).empty();
       }
+      if (const Json choices = algorithms_of(*ops); !choices.is_null()) condition["algorithms"] = choices;
       context.progress.end_stage();
       result.conditions.push_back(std::move(condition));
       context.sink.checkpoint(result);

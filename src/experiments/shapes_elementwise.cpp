@@ -28,8 +28,8 @@ constexpr std::uint32_t kOperand = 100;   // of random_operand
 using Function = std::function<at::Tensor(const at::Tensor&)>;
 
 /// The same value at every place of a row of n, against the value alone.
-ShapeProbe places_probe(std::string operation, DType dtype, Function function) {
-  const at::Tensor values = random_operand({kTrials}, dtype, kOperand);
+ShapeProbe places_probe(std::string operation, DType dtype, c10::Device device, Function function) {
+  const at::Tensor values = random_operand({kTrials}, dtype, kOperand).to(device);
   ShapeProbe probe{std::move(operation), "length", "1", 1, kLongestRow, true, {}};
   probe.max_ulp = [values, function = std::move(function)](std::int64_t n) {
     double ulp = 0.0;
@@ -44,8 +44,8 @@ ShapeProbe places_probe(std::string operation, DType dtype, Function function) {
 }
 
 /// Scores with masked ones behind them, against the scores alone.
-ShapeProbe softmax_probe(DType dtype) {
-  const at::Tensor scores = random_operand({kTrials, kScores}, dtype, kOperand + 1);
+ShapeProbe softmax_probe(DType dtype, c10::Device device) {
+  const at::Tensor scores = random_operand({kTrials, kScores}, dtype, kOperand + 1).to(device);
   const auto wide = dtype == DType::float64 ? at::kDouble : at::kFloat;
   ShapeProbe probe{"ATen softmax", "length", std::to_string(kScores), kScores, kLongestRow, true, {}};
   probe.max_ulp = [scores, wide](std::int64_t n) {
@@ -63,7 +63,9 @@ ShapeProbe softmax_probe(DType dtype) {
 
 }  // namespace
 
-std::vector<ShapeProbe> elementwise_probes(const Ops& ops, const ModelConfig& config, DType dtype, bool with_aten) {
+std::vector<ShapeProbe> elementwise_probes(const Ops& ops, const ModelConfig& config, DType dtype,
+                                           const ProbePlace& place) {
+  const c10::Device device = place.device;
   std::vector<ShapeProbe> out;
   const auto gated = [&ops](Activation activation) {
     return [&ops, activation](const at::Tensor& x) {
@@ -71,19 +73,20 @@ std::vector<ShapeProbe> elementwise_probes(const Ops& ops, const ModelConfig& co
       return ops.gated(row, at::ones_like(row), activation).view({-1});
     };
   };
-  out.push_back(places_probe("gated silu", dtype, gated(Activation::silu)));
-  out.push_back(places_probe("gated gelu", dtype, gated(Activation::gelu_tanh)));
+  out.push_back(places_probe("gated silu", dtype, device, gated(Activation::silu)));
+  out.push_back(places_probe("gated gelu", dtype, device, gated(Activation::gelu_tanh)));
   const double cap = config.traits.final_cap.value_or(config.traits.attention_cap.value_or(30.0));
-  out.push_back(places_probe("soft_cap", dtype, [&ops, cap](const at::Tensor& x) { return ops.soft_cap(x, cap); }));
-  if (!with_aten) return out;
-  out.push_back(places_probe("ATen exp", dtype, [](const at::Tensor& x) { return at::exp(x); }));
-  out.push_back(places_probe("ATen tanh", dtype, [](const at::Tensor& x) { return at::tanh(x); }));
-  out.push_back(places_probe("ATen silu", dtype, [](const at::Tensor& x) { return at::silu(x); }));
-  out.push_back(places_probe("ATen gelu", dtype, [](const at::Tensor& x) { return at::gelu(x, "tanh"); }));
   out.push_back(
-      places_probe("ATen cos", dtype, [](const at::Tensor& x) { return at::cos(x); }));  // of the rotary tables
-  out.push_back(places_probe("ATen sin", dtype, [](const at::Tensor& x) { return at::sin(x); }));
-  out.push_back(softmax_probe(dtype));
+      places_probe("soft_cap", dtype, device, [&ops, cap](const at::Tensor& x) { return ops.soft_cap(x, cap); }));
+  if (!place.with_aten) return out;
+  out.push_back(places_probe("ATen exp", dtype, device, [](const at::Tensor& x) { return at::exp(x); }));
+  out.push_back(places_probe("ATen tanh", dtype, device, [](const at::Tensor& x) { return at::tanh(x); }));
+  out.push_back(places_probe("ATen silu", dtype, device, [](const at::Tensor& x) { return at::silu(x); }));
+  out.push_back(places_probe("ATen gelu", dtype, device, [](const at::Tensor& x) { return at::gelu(x, "tanh"); }));
+  out.push_back(
+      places_probe("ATen cos", dtype, device, [](const at::Tensor& x) { return at::cos(x); }));  // of the rotary tables
+  out.push_back(places_probe("ATen sin", dtype, device, [](const at::Tensor& x) { return at::sin(x); }));
+  out.push_back(softmax_probe(dtype, device));
   return out;
 }
 

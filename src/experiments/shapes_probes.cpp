@@ -81,8 +81,8 @@ std::map<std::pair<std::int64_t, std::int64_t>, std::string> products(const Mode
 /// Everything that the probes of one backend are made from.
 class ProbeMaker {
  public:
-  ProbeMaker(const Ops& ops, const ModelConfig& config, DType dtype, std::int64_t max_rows)
-      : ops_(ops), config_(config), dtype_(dtype), max_rows_(max_rows) {}
+  ProbeMaker(const Ops& ops, const ModelConfig& config, DType dtype, std::int64_t max_rows, c10::Device device)
+      : ops_(ops), config_(config), dtype_(dtype), max_rows_(max_rows), device_(device) {}
 
   void linear();
   void rms_norm();
@@ -93,7 +93,9 @@ class ProbeMaker {
   std::vector<ShapeProbe> take() { return std::move(probes_); }
 
  private:
-  at::Tensor operand(at::IntArrayRef shape, std::uint32_t index) const { return random_operand(shape, dtype_, index); }
+  at::Tensor operand(at::IntArrayRef shape, std::uint32_t index) const {
+    return random_operand(shape, dtype_, index).to(device_);
+  }
   /// Rows of a width, so that one operand stays below 2²⁴ numbers.
   std::int64_t rows_of(std::int64_t width) const {
     return std::clamp<std::int64_t>((std::int64_t{1} << 24) / width, 1, max_rows_);
@@ -105,6 +107,7 @@ class ProbeMaker {
   const ModelConfig& config_;
   DType dtype_;
   std::int64_t max_rows_;
+  c10::Device device_;
   std::vector<ShapeProbe> probes_;
 };
 
@@ -173,7 +176,7 @@ void ProbeMaker::attention_axis(std::string axis, std::int64_t first, std::int64
 
 void ProbeMaker::attention() {
   const ModelSizes& s = config_.sizes;
-  const AttentionParams params{config_.traits.query_scale, config_.traits.attention_cap};
+  const AttentionParams params{config_.traits.query_scale, config_.traits.attention_cap, 0};
   std::set<std::int64_t> windows;
   for (const auto& w : config_.traits.windows)
     if (w) windows.insert(*w);
@@ -184,24 +187,26 @@ void ProbeMaker::attention() {
   // Queries [from, from + T) over the keys [first, first + n_keys).
   const auto attend = [&ops = ops_, q, k, v, params](std::int64_t from, std::int64_t T, std::int64_t first,
                                                      std::int64_t n_keys, const at::Tensor& visible_TS) {
-    return ops.attention(q.narrow(2, from, T), k.narrow(2, first, n_keys), v.narrow(2, first, n_keys), visible_TS,
-                         params, {});
+    AttentionParams own = params;
+    own.first_key = first;
+    return ops.attention(q.narrow(2, from, T), k.narrow(2, first, n_keys), v.narrow(2, first, n_keys), visible_TS, own,
+                         {});
   };
   // A query alone sees the keys up to its own, as decoding with a cache has it.
   const auto alone =
       std::make_shared<Alone>(S, [attend](std::int64_t row, std::int64_t) { return attend(row, 1, 0, row + 1, {}); });
-  attention_axis("queries", 1, S, [attend, alone, S](std::int64_t n) {
-    return bit_distance(attend(S - n, n, 0, S, visibility(S - n, n, 0, S, {})), alone->rows(S - n, n));
+  attention_axis("queries", 1, S, [attend, alone, S, device = device_](std::int64_t n) {
+    return bit_distance(attend(S - n, n, 0, S, visibility(S - n, n, 0, S, {}, device)), alone->rows(S - n, n));
   });
-  attention_axis("keys", 1, S, [attend, alone](std::int64_t n) {
-    return bit_distance(attend(0, n, 0, n, visibility(0, n, 0, n, {})), alone->rows(0, n));
+  attention_axis("keys", 1, S, [attend, alone, device = device_](std::int64_t n) {
+    return bit_distance(attend(0, n, 0, n, visibility(0, n, 0, n, {}, device)), alone->rows(0, n));
   });
   for (const std::int64_t w : windows)
     attention_axis(
         "hidden keys", 0, S,
-        [attend, S, w](std::int64_t n) {
+        [attend, S, w, device = device_](std::int64_t n) {
           // The query stands behind all keys; of `n + w` its window shows it the last w.
-          const at::Tensor mask = visibility(S + w - 1, 1, S - n, n + w, w);
+          const at::Tensor mask = visibility(S + w - 1, 1, S - n, n + w, w, device);
           return bit_distance(attend(S - 1, 1, S - n, n + w, mask), attend(S - 1, 1, S, w, {}));
         },
         w);
@@ -216,15 +221,15 @@ at::Tensor random_operand(at::IntArrayRef shape, DType dtype, std::uint32_t inde
 }
 
 double bit_distance(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor x = a.contiguous(), y = b.contiguous();
+  const at::Tensor x = a.cpu().contiguous(), y = b.cpu().contiguous();
   if (x.nbytes() == y.nbytes() && std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0) return 0.0;
   const auto ulps = ulp_distances(x, y);
   return std::max(1.0, *std::max_element(ulps.begin(), ulps.end()));
 }
 
 std::vector<ShapeProbe> shape_probes(const Ops& ops, const ModelConfig& config, DType dtype, const ShapesParams& params,
-                                     bool with_aten) {
-  ProbeMaker maker(ops, config, dtype, params.max_rows);
+                                     const ProbePlace& place) {
+  ProbeMaker maker(ops, config, dtype, params.max_rows, place.device);
   const std::pair<ShapeOperation, void (ProbeMaker::*)()> makers[] = {
       {ShapeOperation::linear, &ProbeMaker::linear},           {ShapeOperation::rms_norm, &ProbeMaker::rms_norm},
       {ShapeOperation::log_softmax, &ProbeMaker::log_softmax}, {ShapeOperation::gated, &ProbeMaker::gated},
@@ -236,7 +241,7 @@ std::vector<ShapeProbe> shape_probes(const Ops& ops, const ModelConfig& config, 
     if (wants(operation)) (maker.*make)();
   std::vector<ShapeProbe> probes = maker.take();
   if (wants(ShapeOperation::elementwise))
-    for (ShapeProbe& probe : elementwise_probes(ops, config, dtype, with_aten)) probes.push_back(std::move(probe));
+    for (ShapeProbe& probe : elementwise_probes(ops, config, dtype, place)) probes.push_back(std::move(probe));
   return probes;
 }
 

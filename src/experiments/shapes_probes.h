@@ -19,12 +19,19 @@ struct ShapeProbe {
   std::function<double(std::int64_t n)> max_ulp;
 };
 
-/// The probes of a model's own sizes. `ops` must outlive them. ATen's own functions are probed where `with_aten`.
+/// Where operations are probed, and whether ATen's own functions are too.
+struct ProbePlace {
+  c10::Device device = c10::kCPU;
+  bool with_aten = false;
+};
+
+/// The probes of a model's own sizes. `ops` must outlive them.
 std::vector<ShapeProbe> shape_probes(const Ops& ops, const ModelConfig& config, DType dtype, const ShapesParams& params,
-                                     bool with_aten);
+                                     const ProbePlace& place);
 
 /// Those of the elementwise functions, along the length of a row.
-std::vector<ShapeProbe> elementwise_probes(const Ops& ops, const ModelConfig& config, DType dtype, bool with_aten);
+std::vector<ShapeProbe> elementwise_probes(const Ops& ops, const ModelConfig& config, DType dtype,
+                                           const ProbePlace& place);
 
 /// [{operation, axis, shape, first, last, onset, max_ulp, n_probed, n_differing_probed, monotone}]
 Json shape_rows(const std::vector<ShapeProbe>& probes);

@@ -85,7 +85,8 @@ std::optional<LoadedModel> TraceRun::load_if_it_fits(DType dtype, const char* wh
   std::uint64_t measured = 0;
   for (const DType d : params_.dtype) measured = std::max(measured, memory_need(context_.config, d, length).total());
   const std::uint64_t need = memory_need(context_.config, dtype, length).total() + measured;
-  if (need <= available_memory_bytes()) return context_.load(dtype, params_.backend.front(), params_.attention);
+  if (need <= available_memory_bytes(context_.device))
+    return context_.load(dtype, params_.backend.front(), params_.attention);
   context_.warnings.add(WarningCode::fp64_check_skipped, fmt::format("{} in {} needs {}", what_for, name_of(dtype),
                                                                      human_bytes(static_cast<double>(need))));
   return std::nullopt;

@@ -66,7 +66,10 @@ struct CleanLayer {
 class GqaRun {
  public:
   GqaRun(Context& context, const TraceParams& params, Decoder& base)
-      : context_(context), params_(params), base_(base), ops_(make_ops(params.backend.front(), params.attention)) {}
+      : context_(context),
+        params_(params),
+        base_(base),
+        ops_(make_ops(params.backend.front(), params.attention, context.device)) {}
   GqaResult execute();
 
  private:
@@ -132,7 +135,7 @@ at::Tensor GqaRun::attend(const CleanLayer& c, const at::Tensor& keys, const at:
   const std::int64_t n = keys.size(2) - c.first_key;
   const Traits& traits = base_.config().traits;
   return ops_->attention(c.query_BHTD, keys.narrow(2, c.first_key, n), values.narrow(2, c.first_key, n), {},
-                         {traits.query_scale, traits.attention_cap}, {});
+                         {traits.query_scale, traits.attention_cap, c.first_key}, {});
 }
 
 /// Noise in one layer, seen at its own attention: nothing is inherited.
@@ -150,7 +153,7 @@ void GqaRun::layer(const CleanLayer& c, const PromptItem& prompt, std::int64_t R
         at::sub(attend(c, n.apply(c.keys_BGSD, l, false), n.apply(c.values_BGSD, l, true)), clean);
     const at::Tensor own =
         at::sub(attend(c, n.apply(copies(c.keys_BGSD), l, false), n.apply(copies(c.values_BGSD), l, true)), clean);
-    const at::Tensor error_HD = shared.to(at::kDouble).view({H, -1});
+    const at::Tensor error_HD = shared.to(at::kCPU, at::kDouble).view({H, -1});
     gram_HH = at::add(gram_HH, at::matmul(error_HD, error_HD.t()));
     together += sum_of_squares(host_logits(ops_->linear(shared, c.output_weight).reshape({-1})));
     apart += sum_of_squares(host_logits(ops_->linear(own, c.output_weight).reshape({-1})));

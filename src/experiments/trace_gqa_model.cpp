@@ -58,7 +58,7 @@ Decoder make_variant(Decoder& base, std::shared_ptr<const Ops> ops, std::int64_t
   ModelConfig config = base.config();
   const ModelSizes sizes = config.sizes;
   config.sizes.n_kv_heads = copies ? sizes.n_heads : sizes.n_heads / R;
-  Decoder decoder(config, base.dtype(), std::move(ops));
+  Decoder decoder(config, base.dtype(), std::move(ops), base.device());
   std::map<std::string, at::Tensor> by_name;
   for (const NamedWeight& w : base.weights()) by_name[w.name] = base.plain(w);
   for (const NamedWeight& w : decoder.weights()) {
@@ -76,7 +76,7 @@ at::Tensor KvNoise::apply(const at::Tensor& x_BGTD, std::int64_t layer, bool val
   for (std::int64_t g = 0; g < G; ++g)
     fill_normals(out + g * n, n, {draw, stream, static_cast<std::uint32_t>(g)}, seed);
   for (std::int64_t i = 0; i < G * n; ++i) out[i] = 1.0 + size * out[i];
-  return at::mul(x_BGTD, factor_BGTD.to(x_BGTD.scalar_type()));
+  return at::mul(x_BGTD, factor_BGTD.to(x_BGTD.device(), x_BGTD.scalar_type()));
 }
 
 HeadCorrelation correlate_heads(const at::Tensor& gram_HH, std::int64_t R) {

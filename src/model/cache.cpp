@@ -9,9 +9,10 @@
 
 namespace kvdiv {
 
-KvCache::KvCache(const ModelConfig& config, DType dtype, std::int64_t capacity) : capacity_(capacity) {
+KvCache::KvCache(const ModelConfig& config, DType dtype, std::int64_t capacity, c10::Device device)
+    : capacity_(capacity) {
   const auto& s = config.sizes;
-  const auto options = at::TensorOptions().dtype(scalar_type(dtype));
+  const auto options = at::TensorOptions().dtype(scalar_type(dtype)).device(device);
   for (std::int64_t layer = 0; layer < s.n_layers; ++layer) {
     keys_.push_back(at::empty({1, s.n_kv_heads, capacity, s.head_dim}, options));
     values_.push_back(at::empty({1, s.n_kv_heads, capacity, s.head_dim}, options));

@@ -1,7 +1,6 @@
 #include "kvdiv/model/decoder.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
@@ -31,9 +30,19 @@ at::Tensor window_only(std::int64_t first_query, std::int64_t T, std::int64_t fi
   return mask_TS;
 }
 
+/// The tensor in new memory, and all of its old one with it (rows may be padded), `offset` elements further on.
+at::Tensor moved_there(const at::Tensor& tensor, std::int64_t offset) {
+  const auto n = static_cast<std::int64_t>(tensor.storage().nbytes()) / tensor.element_size();
+  const at::Tensor old = tensor.as_strided({n}, {1}, 0);
+  at::Tensor all = at::empty({n + offset}, tensor.options());
+  all.narrow(0, offset, n).copy_(old);
+  return all.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset() + offset);
+}
+
 /// What one forward call shares between layers.
 struct Call {
   std::int64_t first_position = 0, T = 0;
+  c10::Device device = c10::kCPU;
   RotaryTable rotary;
   KvCache* cache = nullptr;
   Tap* tap = nullptr;
@@ -44,8 +53,8 @@ struct Call {
   const at::Tensor& mask(std::int64_t first_key, std::int64_t S, std::optional<std::int64_t> window) const {
     const auto [it, is_new] = masks.try_emplace({first_key, S, window.value_or(0)});
     if (is_new)
-      it->second = causal ? visibility(first_position, T, first_key, S, window)
-                          : window_only(first_position, T, first_key, S, window);
+      it->second = causal ? visibility(first_position, T, first_key, S, window, device)
+                          : window_only(first_position, T, first_key, S, window).to(device);
     return it->second;
   }
 };
@@ -63,20 +72,24 @@ struct Decoder::Impl {
   ModelConfig config;
   DType dtype;
   std::shared_ptr<const Ops> ops;
+  c10::Device device;
   std::shared_ptr<CausalLmModule> root;
   Rotary rotary;
   AttentionParams attention_params;
   NormParams norm_params;
   at::Tensor embedding_scale;  ///< 0-dim, compute dtype; undefined without one
 
-  Impl(const ModelConfig& c, DType d, std::shared_ptr<const Ops> o);
+  Impl(const ModelConfig& c, DType d, std::shared_ptr<const Ops> o, c10::Device where);
 
   at::Tensor norm(const at::Tensor& x_BTC, const Weight& w) const {
     return ops->rms_norm(x_BTC, w->weight, norm_params);
   }
+  at::Tensor rotate(const at::Tensor& x_BHTD, const RotaryTable& table) const {
+    return ops->rotate(x_BHTD, table.cos_11TD, table.sin_11TD);
+  }
   at::Tensor linear(const at::Tensor& x_BTK, const Weight& w) const { return ops->linear(x_BTK, w->matrix()); }
 
-  at::Tensor embed(std::span<const TokenId> tokens) const;
+  at::Tensor embed(const at::Tensor& ids_BT) const;
   bool last_row_is_enough(const Call& call, std::int64_t layer) const;
   at::Tensor attend(const AttentionModule& m, const at::Tensor& x_BTC, const Call& call, std::int64_t layer) const;
   at::Tensor mlp(const MlpModule& m, const at::Tensor& x_BTC, TapPoint tap) const;
@@ -84,14 +97,15 @@ struct Decoder::Impl {
   at::Tensor head(const at::Tensor& x_BTC, TapPoint tap) const;
 };
 
-Decoder::Impl::Impl(const ModelConfig& c, DType d, std::shared_ptr<const Ops> o)
+Decoder::Impl::Impl(const ModelConfig& c, DType d, std::shared_ptr<const Ops> o, c10::Device where)
     : config(c),
       dtype(d),
       ops(std::move(o)),
+      device(where),
       root(std::make_shared<CausalLmModule>(c)),
-      rotary(c, d, ops->place_invariant() ? RotaryTables::shape_independent : RotaryTables::reference) {
+      rotary(c, d, ops->place_invariant() ? RotaryTables::shape_independent : RotaryTables::reference, where) {
   const Traits& t = config.traits;
-  attention_params = {t.query_scale, t.attention_cap};
+  attention_params = {t.query_scale, t.attention_cap, 0};
   norm_params = {config.rms_norm_eps, t.norm_offset, t.norm_cast == NormCast::before_weight};
   if (t.embedding_scale) {
     // As in the reference: the scale is an FP32 number first, then rounded to the compute dtype (√3072 is 55.5 in BF16).
@@ -100,10 +114,7 @@ Decoder::Impl::Impl(const ModelConfig& c, DType d, std::shared_ptr<const Ops> o)
   }
 }
 
-at::Tensor Decoder::Impl::embed(std::span<const TokenId> tokens) const {
-  const auto T = static_cast<std::int64_t>(tokens.size());
-  at::Tensor ids_BT = at::empty({1, T}, at::TensorOptions().dtype(at::kLong));
-  std::copy(tokens.begin(), tokens.end(), ids_BT.mutable_data_ptr<std::int64_t>());
+at::Tensor Decoder::Impl::embed(const at::Tensor& ids_BT) const {
   const at::Tensor x_BTC = ops->rows(root->model->embed_tokens->matrix(), ids_BT);
   return embedding_scale.defined() ? at::mul(x_BTC, embedding_scale) : x_BTC;
 }
@@ -134,7 +145,9 @@ at::Tensor Decoder::Impl::attend(const AttentionModule& m, const at::Tensor& x_B
   const at::Tensor values = tap(Site::values, kv.values_BGSD);
   at::Tensor visible_TS = call.mask(kv.first_position, keys.size(2), window);
   if (last_only && visible_TS.defined()) visible_TS = visible_TS.narrow(0, call.T - 1, 1);
-  return tap(Site::attention_out, linear(ops->attention(q, keys, values, visible_TS, attention_params, tap), m.o_proj));
+  AttentionParams params = attention_params;
+  params.first_key = kv.first_position;
+  return tap(Site::attention_out, linear(ops->attention(q, keys, values, visible_TS, params, tap), m.o_proj));
 }
 
 at::Tensor Decoder::Impl::mlp(const MlpModule& m, const at::Tensor& x_BTC, TapPoint tap) const {
@@ -165,11 +178,11 @@ at::Tensor Decoder::Impl::head(const at::Tensor& x_BTC, TapPoint tap) const {
   return tap(Site::logits, logits);
 }
 
-Decoder::Decoder(const ModelConfig& config, DType dtype, std::shared_ptr<const Ops> ops) {
+Decoder::Decoder(const ModelConfig& config, DType dtype, std::shared_ptr<const Ops> ops, c10::Device device) {
   const std::string reason = ops->unsupported({config.traits.attention_cap.has_value()});
   if (!reason.empty()) fail_usage("{} ({})", reason, config.architecture);
   const c10::InferenceMode inference;
-  impl_ = std::make_shared<Impl>(config, dtype, std::move(ops));
+  impl_ = std::make_shared<Impl>(config, dtype, std::move(ops), device);
 }
 Decoder::~Decoder() = default;
 Decoder::Decoder(const Decoder&) = default;
@@ -179,6 +192,12 @@ Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
 const ModelConfig& Decoder::config() const { return impl_->config; }
 DType Decoder::dtype() const { return impl_->dtype; }
+c10::Device Decoder::device() const { return impl_->device; }
+const Ops& Decoder::ops() const { return *impl_->ops; }
+
+KvCache Decoder::make_cache(std::int64_t capacity) const {
+  return {impl_->config, impl_->dtype, capacity, impl_->device};
+}
 
 std::vector<NamedWeight> Decoder::weights() {
   std::vector<NamedWeight> out;
@@ -197,7 +216,7 @@ void Decoder::put(const NamedWeight& weight, at::Tensor plain) {
 }
 
 Decoder Decoder::changed(const ModelConfig& config) const {
-  Decoder out(config, impl_->dtype, impl_->ops);
+  Decoder out(config, impl_->dtype, impl_->ops, impl_->device);
   out.impl_->root = impl_->root;
   return out;
 }
@@ -205,14 +224,22 @@ Decoder Decoder::changed(const ModelConfig& config) const {
 at::Tensor Decoder::forward(std::span<const TokenId> tokens, KvCache* cache, Tap* tap,
                             const Departure& departure) const {
   const c10::InferenceMode inference;
+  at::Tensor ids_BT = at::empty({1, std::ssize(tokens)}, at::TensorOptions().dtype(at::kLong));
+  std::copy(tokens.begin(), tokens.end(), ids_BT.mutable_data_ptr<std::int64_t>());
+  return forward_ids(ids_BT.to(impl_->device), cache, tap, departure);
+}
+
+at::Tensor Decoder::forward_ids(const at::Tensor& ids_BT, KvCache* cache, Tap* tap, const Departure& departure) const {
+  const c10::InferenceMode inference;
   Call call;
   call.first_position = cache != nullptr ? cache->length() : 0;
-  call.T = static_cast<std::int64_t>(tokens.size());
+  call.T = ids_BT.size(1);
+  call.device = impl_->device;
   call.rotary = impl_->rotary.at_positions(departure.rotary_first.value_or(call.first_position), call.T);
   call.cache = cache;
   call.tap = tap;
   call.causal = departure.causal;
-  at::Tensor x_BTC = TapPoint{tap, 0}(Site::embedding, impl_->embed(tokens));
+  at::Tensor x_BTC = TapPoint{tap, 0}(Site::embedding, impl_->embed(ids_BT));
   const auto& layers = impl_->root->model->layers;
   for (std::size_t i = 0; i < layers.size(); ++i)
     x_BTC = impl_->block(*layers[i], x_BTC, call, static_cast<std::int64_t>(i));
@@ -224,6 +251,11 @@ void Decoder::realign_weights(std::int64_t offset_bytes) {
   const c10::InferenceMode inference;
   for (const NamedWeight& w : weights()) {
     at::Tensor& tensor = *w.tensor;
+    const auto offset = offset_bytes / static_cast<std::int64_t>(tensor.element_size());
+    if (!tensor.is_cpu()) {
+      tensor = moved_there(tensor, offset);
+      continue;
+    }
     const auto n_bytes = static_cast<std::int64_t>(tensor.nbytes());
     const auto room = static_cast<std::int64_t>(tensor.storage().nbytes()) - n_bytes;
     if (room < offset_bytes)  // a weight that load_model did not make
@@ -233,7 +265,6 @@ void Decoder::realign_weights(std::int64_t offset_bytes) {
                    .copy_(tensor);
     auto* begin = static_cast<char*>(tensor.storage().mutable_data());
     std::memmove(begin + offset_bytes, tensor.data_ptr(), static_cast<std::size_t>(n_bytes));
-    const auto offset = offset_bytes / static_cast<std::int64_t>(tensor.element_size());
     tensor = tensor.as_strided(tensor.sizes(), tensor.strides(), offset);
   }
 }

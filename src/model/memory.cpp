@@ -11,6 +11,7 @@
 #include "kvdiv/base/error.h"
 #include "kvdiv/base/text.h"
 #include "kvdiv/model/cache.h"
+#include "kvdiv/numerics/device.h"
 
 namespace kvdiv {
 namespace {
@@ -62,7 +63,8 @@ MemoryNeed memory_need(const ModelConfig& config, DType dtype, std::int64_t leng
   return need;
 }
 
-std::uint64_t available_memory_bytes() {
+std::uint64_t available_memory_bytes(c10::Device device) {
+  if (const DeviceModule* module = module_of(device)) return module->memory().free;
   return std::min(
       {proc_bytes("/proc/meminfo", "MemAvailable:", kUnlimited), cgroup_available(), address_space_available()});
 }
@@ -72,16 +74,16 @@ std::uint64_t peak_rss_bytes() {
   return proc_bytes("/proc/self/status", "VmHWM:", 0);
 }
 
-void require_memory(const ModelConfig& config, DType dtype, std::int64_t length) {
+void require_memory(const ModelConfig& config, DType dtype, std::int64_t length, c10::Device device) {
   const MemoryNeed need = memory_need(config, dtype, length);
-  const std::uint64_t available = available_memory_bytes();
+  const std::uint64_t available = available_memory_bytes(device);
   if (need.total() <= available) return;
   fail_unreadable(
-      "this run needs {} bytes ({}: weights {}, cache {}, activations over {} positions {}) and {} are available; "
+      "this run needs {} bytes ({}: weights {}, cache {}, activations over {} positions {}) and {} are available{}; "
       "use a smaller model, a 16-bit --dtype, or shorter prompts",
       with_commas(need.total()), name_of(dtype), human_bytes(static_cast<double>(need.weights)),
       human_bytes(static_cast<double>(need.cache)), length, human_bytes(static_cast<double>(need.activations)),
-      human_bytes(static_cast<double>(available)));
+      human_bytes(static_cast<double>(available)), device.is_cpu() ? "" : " on the GPU");
 }
 
 }  // namespace kvdiv

@@ -58,8 +58,14 @@ void check_shape(const Checkpoint& checkpoint, const TensorView& view, const std
                     view.info.name, fmt::join(view.info.shape, ", "), fmt::join(expected, ", "));
 }
 
-/// The bytes on disk as a tensor with memory of its own: a mapped tensor may lie at any address.
-at::Tensor copy_from_disk(const TensorView& view) {
+/// The bytes on disk as a tensor with memory of its own: a mapped tensor may lie at any address. To a GPU they go straight
+/// from the mapped file.
+at::Tensor copy_from_disk(const TensorView& view, c10::Device device) {
+  if (!device.is_cpu()) {
+    const auto options = at::TensorOptions().dtype(scalar_type_on_disk(view));
+    // from_blob wants a pointer that may be written through; it is only read.
+    return at::from_blob(const_cast<void*>(static_cast<const void*>(view.data)), view.info.shape, options).to(device);
+  }
   at::Tensor raw = at::empty(view.info.shape, at::TensorOptions().dtype(scalar_type_on_disk(view)));
   if (raw.nbytes() != 0) std::memcpy(raw.mutable_data_ptr(), view.data, raw.nbytes());
   return raw;
@@ -132,13 +138,13 @@ void check_checkpoint(const Checkpoint& checkpoint, const ModelConfig& config) {
 }
 
 LoadedModel load_model(const Checkpoint& checkpoint, const ModelConfig& config, DType dtype,
-                       std::shared_ptr<const Ops> ops, Warnings& warnings) {
+                       std::shared_ptr<const Ops> ops, Warnings& warnings, c10::Device device) {
   const c10::InferenceMode inference;
   check_checkpoint(checkpoint, config);
-  LoadedModel model{Decoder(config, dtype, std::move(ops)), {}};
+  LoadedModel model{Decoder(config, dtype, std::move(ops), device), {}};
   for (const NamedWeight& weight : model.decoder.weights()) {
     const TensorView* view = checkpoint.find(weight.name);
-    model.decoder.put(weight, cast_counted(copy_from_disk(*view), scalar_type(dtype), model.cast));
+    model.decoder.put(weight, cast_counted(copy_from_disk(*view, device), scalar_type(dtype), model.cast));
     checkpoint.drop(*view);
   }
   if (config.traits.tied_head) compare_tied_head(checkpoint, warnings);

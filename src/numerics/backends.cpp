@@ -6,38 +6,45 @@
 #include "invariant_ops.h"
 #include "kvdiv/base/error.h"
 #include "kvdiv/base/text.h"
+#include "kvdiv/numerics/device.h"
 #include "order_ops.h"
 #include "torch_ops.h"
 
 namespace kvdiv {
 namespace {
 
+using Make = std::shared_ptr<const Ops> (*)(const std::string& backend, const std::string& attention);
+
+std::shared_ptr<const Ops> make_torch(const std::string&, const std::string& attention) {
+  if (attention == "sdpa") return std::make_shared<TorchSdpaOps>();
+  return std::make_shared<TorchOps>();
+}
+
+std::shared_ptr<const Ops> make_invariant(const std::string&, const std::string&) {
+  return std::make_shared<InvariantOps>(kernels());
+}
+
+std::shared_ptr<const Ops> make_order(const std::string& backend, const std::string&) {
+  return std::make_shared<OrderOps>(parse_reductions(backend));
+}
+
+std::shared_ptr<const Ops> make_by_module(const std::string& backend, const std::string&) {
+  return load_cuda().make_ops(backend, std::make_shared<TorchOps>());
+}
+
 struct Backend {
   std::string name;  ///< what is written before a ':', if the backend takes arguments behind one
   std::vector<std::string> attention;
-  std::shared_ptr<const Ops> (*make)(const std::string& backend, const std::string& attention);
   bool takes_arguments = false;
+  Make on_cpu = nullptr, on_gpu = nullptr;  ///< null: the backend is not to be had there
 };
 
 const std::vector<Backend>& backends() {
   static const std::vector<Backend> table{
-      {"torch",
-       {"eager", "sdpa"},
-       [](const std::string&, const std::string& attention) -> std::shared_ptr<const Ops> {
-         if (attention == "sdpa") return std::make_shared<TorchSdpaOps>();
-         return std::make_shared<TorchOps>();
-       }},
-      {"invariant",
-       {"eager"},
-       [](const std::string&, const std::string&) -> std::shared_ptr<const Ops> {
-         return std::make_shared<InvariantOps>(kernels());
-       }},
-      {"order",
-       {"eager"},
-       [](const std::string& backend, const std::string&) -> std::shared_ptr<const Ops> {
-         return std::make_shared<OrderOps>(parse_reductions(backend));
-       },
-       true},
+      {"torch", {"eager", "sdpa"}, false, make_torch, make_torch},
+      {"invariant", {"eager"}, false, make_invariant, make_by_module},
+      {"order", {"eager"}, true, make_order, nullptr},
+      {"cublaslt", {"eager"}, true, nullptr, make_by_module},
   };
   return table;
 }
@@ -55,7 +62,7 @@ std::vector<std::string> backend_names() {
   return names;
 }
 
-std::shared_ptr<const Ops> make_ops(const std::string& backend, const std::string& attention) {
+void require_backend(const std::string& backend, const std::string& attention) {
   const Backend* const found = find_backend(backend.substr(0, backend.find(':')));
   if (found == nullptr || (found->name != backend && !found->takes_arguments))
     fail_usage("--backend: '{}' is not known{} (available: {})", backend, did_you_mean(backend, backend_names()),
@@ -63,7 +70,16 @@ std::shared_ptr<const Ops> make_ops(const std::string& backend, const std::strin
   if (std::find(found->attention.begin(), found->attention.end(), attention) == found->attention.end())
     fail_usage("--attention: '{}' is not to be had with --backend {} (available: {})", attention, backend,
                fmt::join(found->attention, ", "));
-  return found->make(backend, attention);
+}
+
+std::shared_ptr<const Ops> make_ops(const std::string& backend, const std::string& attention, c10::Device device) {
+  require_backend(backend, attention);
+  const Backend& found = *find_backend(backend.substr(0, backend.find(':')));
+  const Make make = device.is_cpu() ? found.on_cpu : found.on_gpu;
+  if (make == nullptr)
+    fail_usage("--backend {}: not to be had with --device {}; use --device {}", backend,
+               device.is_cpu() ? "cpu" : "cuda", device.is_cpu() ? "cuda" : "cpu");
+  return make(backend, attention);
 }
 
 }  // namespace kvdiv

@@ -11,7 +11,7 @@
 
 #include "invariant_ops.h"
 #include "kvdiv/base/error.h"
-#include "tensor_storage.h"
+#include "kvdiv/numerics/tensor_storage.h"
 
 namespace kvdiv {
 namespace {

@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "kvdiv/base/error.h"
+#include "kvdiv/numerics/tensor_storage.h"
 #include "packing.h"
-#include "tensor_storage.h"
+#include "rotate_half.h"
 
 namespace kvdiv {
 namespace {
@@ -102,6 +103,11 @@ at::Tensor InvariantOps::log_softmax(const at::Tensor& x) const {
       k_.log_softmax(storage, from + m * x_MV.stride(0) * x.element_size(), V, to + m * V * out.element_size());
   });
   return out;
+}
+
+at::Tensor InvariantOps::rotate(const at::Tensor& x_BHTD, const at::Tensor& cos_11TD,
+                                const at::Tensor& sin_11TD) const {
+  return rotate_half_form(x_BHTD, cos_11TD, sin_11TD);
 }
 
 at::Tensor InvariantOps::gated(const at::Tensor& gate_BTF, const at::Tensor& up_BTF, Activation activation) const {

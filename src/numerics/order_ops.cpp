@@ -8,6 +8,7 @@
 
 #include "order_storage.h"
 #include "packing.h"
+#include "rotate_half.h"
 
 namespace kvdiv {
 namespace {
@@ -114,6 +115,10 @@ at::Tensor OrderOps::log_softmax(const at::Tensor& x) const {
     }
   });
   return out;
+}
+
+at::Tensor OrderOps::rotate(const at::Tensor& x_BHTD, const at::Tensor& cos_11TD, const at::Tensor& sin_11TD) const {
+  return rotate_half_form(x_BHTD, cos_11TD, sin_11TD);
 }
 
 at::Tensor OrderOps::gated(const at::Tensor& gate_BTF, const at::Tensor& up_BTF, Activation activation) const {

@@ -27,6 +27,7 @@ class OrderOps final : public Ops {
   at::Tensor attention(const at::Tensor& q_BHTD, const at::Tensor& k_BGSD, const at::Tensor& v_BGSD,
                        const at::Tensor& visible_TS, const AttentionParams& params, TapPoint tap) const override;
   at::Tensor log_softmax(const at::Tensor& x) const override;
+  at::Tensor rotate(const at::Tensor& x_BHTD, const at::Tensor& cos_11TD, const at::Tensor& sin_11TD) const override;
   at::Tensor gated(const at::Tensor& gate_BTF, const at::Tensor& up_BTF, Activation activation) const override;
   at::Tensor soft_cap(const at::Tensor& x, double cap) const override;
   bool row_invariant() const override { return reductions_.same_order(); }

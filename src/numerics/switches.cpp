@@ -38,6 +38,8 @@ void prepare_process() {
   // of 40 prompts grew by 800 MB. A step needs about ten shapes, each used once a layer.
   setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "12", /*overwrite=*/0);
   setenv("LRU_CACHE_CAPACITY", "12", /*overwrite=*/0);
+  // A GPU's products may otherwise use a workspace that another stream's split sums share. cuBLAS reads it once.
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   // Tensors of more than this go back to the system when they are freed. glibc otherwise raises the limit as it goes and
   // keeps the holes that prompts of other lengths leave.
   mallopt(M_MMAP_THRESHOLD, 2 << 20);

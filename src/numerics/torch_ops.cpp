@@ -24,6 +24,8 @@
 #include <utility>
 #include <vector>
 
+#include "rotate_half.h"
+
 namespace kvdiv {
 namespace {
 
@@ -126,6 +128,10 @@ at::Tensor TorchOps::attention(const at::Tensor& q_BHTD, const at::Tensor& k_BGS
 }
 
 at::Tensor TorchOps::log_softmax(const at::Tensor& x) const { return at::log_softmax(x, -1, wide(x.scalar_type())); }
+
+at::Tensor TorchOps::rotate(const at::Tensor& x_BHTD, const at::Tensor& cos_11TD, const at::Tensor& sin_11TD) const {
+  return rotate_half_form(x_BHTD, cos_11TD, sin_11TD);
+}
 
 at::Tensor TorchOps::gated(const at::Tensor& gate_BTF, const at::Tensor& up_BTF, Activation activation) const {
   return at::mul(activation == Activation::silu ? at::silu(gate_BTF) : at::gelu(gate_BTF, "tanh"), up_BTF);

@@ -48,7 +48,8 @@ Json numeric_variables() {
   for (char** e = environ; *e != nullptr; ++e) {
     const std::string_view entry(*e);
     for (const std::string_view prefix : {"MKL_", "OMP_", "KMP_", "ONEDNN_", "DNNL_", "OPENBLAS_", "LRU_CACHE_CAPACITY",
-                                          "ATEN_CPU_CAPABILITY", "CUBLAS_", "NVIDIA_TF32", "TORCH_", "KVDIV_"})
+                                          "ATEN_CPU_CAPABILITY", "CUBLAS", "CUDA_VISIBLE_DEVICES",
+                                          "CUDA_DEVICE_MAX_CONNECTIONS", "NVIDIA_TF32", "PYTORCH_", "TORCH_", "KVDIV_"})
       if (entry.starts_with(prefix))
         out[std::string(entry.substr(0, entry.find('=')))] = entry.substr(entry.find('=') + 1);
   }
@@ -65,18 +66,20 @@ std::string stamp(const char* format) {
 
 }  // namespace
 
-Json describe_environment(int n_threads) {
-  return {{"cpu", cpu_name()},
-          {"cpu_features", cpu_features()},
-          {"n_cores", sysconf(_SC_NPROCESSORS_ONLN)},
-          {"n_threads", n_threads},
-          {"device", "cpu"},
-          {"gpu", nullptr},
-          {"driver", nullptr},
-          {"cuda", nullptr},
-          {"cublas", nullptr},
-          {"os", operating_system()},
-          {"env_vars", numeric_variables()}};
+Json describe_environment(int n_threads, const Json& gpu) {
+  Json out = {{"cpu", cpu_name()},
+              {"cpu_features", cpu_features()},
+              {"n_cores", sysconf(_SC_NPROCESSORS_ONLN)},
+              {"n_threads", n_threads},
+              {"device", gpu.is_null() ? "cpu" : "cuda"},
+              {"gpu", nullptr},
+              {"driver", nullptr},
+              {"cuda", nullptr},
+              {"cublas", nullptr},
+              {"os", operating_system()},
+              {"env_vars", numeric_variables()}};
+  if (!gpu.is_null()) out.update(gpu);
+  return out;
 }
 
 Json describe_tool(const std::string& libtorch_version) {

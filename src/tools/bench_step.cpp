@@ -76,7 +76,7 @@ class Stepping {
   Stepping(const Step& step, const std::string& backend)
       : ops(std::make_shared<TimedOps>(make_ops(backend, "eager"))),
         decoder_(random_model(step.dtype, ops)),
-        cache_(decoder_.config(), step.dtype, step.length + 1),
+        cache_(decoder_.make_cache(step.length + 1)),
         cached_(step.cached) {
     for (std::int64_t i = 0; i < step.length; ++i) prefix_.push_back(static_cast<TokenId>(i * 37 % 49152));
     decoder_.forward(prefix_, cached_ ? &cache_ : nullptr);

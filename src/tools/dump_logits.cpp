@@ -13,6 +13,7 @@
 #include "kvdiv/io/checkpoint.h"
 #include "kvdiv/io/files.h"
 #include "kvdiv/model/weights.h"
+#include "kvdiv/numerics/device.h"
 #include "kvdiv/numerics/switches.h"
 
 namespace {
@@ -22,8 +23,8 @@ using namespace kvdiv;
 using Flags = std::map<std::string, std::string>;
 
 Flags parse(int argc, char** argv) {
-  Flags flags{
-      {"dtype", "float16"}, {"max-new-tokens", "64"}, {"threads", "1"}, {"prefill-chunk", "0"}, {"attention", "eager"}};
+  Flags flags{{"dtype", "float16"},   {"max-new-tokens", "64"}, {"threads", "1"},    {"prefill-chunk", "0"},
+              {"attention", "eager"}, {"device", "cpu"},        {"backend", "torch"}};
   for (int i = 1; i + 1 < argc; i += 2) flags[std::string(argv[i]).substr(2)] = argv[i + 1];
   for (const char* needed : {"model", "ids", "out"})
     if (!flags.contains(needed)) fail_usage("kvdiv_dump_logits: --{} is missing", needed);
@@ -33,6 +34,7 @@ Flags parse(int argc, char** argv) {
 void dump(const Flags& flags) {
   const auto dtype = find_enum<DType>(flags.at("dtype"));
   if (!dtype) fail_usage("--dtype {}: one of {}", flags.at("dtype"), all_names<DType>());
+  const c10::Device device = flags.at("device") == "cpu" ? c10::Device(c10::kCPU) : load_cuda().device();
   NumericSwitches switches;
   switches.n_threads = std::stoi(flags.at("threads"));
   const NumericGuard guard(switches);
@@ -40,7 +42,8 @@ void dump(const Flags& flags) {
   const Checkpoint checkpoint = Checkpoint::open(flags.at("model"));
   const ModelConfig config =
       parse_model_config(checkpoint.config(), checkpoint.generation_config(), "config.json", warnings);
-  const LoadedModel model = load_model(checkpoint, config, *dtype, make_ops("torch", flags.at("attention")), warnings);
+  const LoadedModel model = load_model(checkpoint, config, *dtype,
+                                       make_ops(flags.at("backend"), flags.at("attention"), device), warnings, device);
 
   PairRequest request;
   const auto ids = read_json_file(flags.at("ids")).get<std::vector<TokenId>>();
@@ -56,8 +59,8 @@ void dump(const Flags& flags) {
     file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size_bytes()));
   };
   const PairOutcome outcome = decode_pair(model.decoder, request, [&](const StepView& step) {
-    write(on, step.logits_on);
-    write(off, step.logits_off);
+    write(on, step.logits_on());
+    write(off, step.logits_off());
   });
   std::ofstream(flags.at("out") + ".tokens.json") << Json(outcome.tokens_on).dump() << "\n";
 }

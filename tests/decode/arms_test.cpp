@@ -91,7 +91,7 @@ TEST(Arms, RepeatIsBitEqual) {
 /// B16: a fork shares nothing with what it was made from.
 TEST(Arms, ForkedCacheIsIndependent) {
   const LoadedModel model = load(golden_dir("tiny-llama"), DType::float16);
-  KvCache cache(model.decoder.config(), DType::float16, 40);
+  KvCache cache = model.decoder.make_cache(40);
   const auto prompt = prompt_of(9, model.decoder.config().sizes.vocab);
   model.decoder.forward(prompt, &cache);
   const std::vector<TokenId> next{5}, other{6};
@@ -119,7 +119,7 @@ TEST(Arms, NoTokenSeesTheFuture) {
     const LoadedModel model = load(golden_dir(name), DType::bfloat16);
     auto prompt = prompt_of(12, model.decoder.config().sizes.vocab);
     LastBut tap;
-    KvCache first(model.decoder.config(), DType::bfloat16, 16), second(model.decoder.config(), DType::bfloat16, 16);
+    KvCache first = model.decoder.make_cache(16), second = model.decoder.make_cache(16);
     model.decoder.forward(prompt, &first, &tap);
     const auto before = tap.seen;
     prompt.back() = (prompt.back() + 1) % model.decoder.config().sizes.vocab;

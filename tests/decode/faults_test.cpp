@@ -114,7 +114,7 @@ TEST(Faults, KeepToTheirLayer) {
     FaultSpec spec = spec_of(kind);
     spec.layer = 2;
     const PlantedFault fault(spec);
-    KvCache healthy(model.decoder.config(), DType::float64, kPrompt), spoilt(model.decoder.config(), DType::float64, kPrompt);
+    KvCache healthy = model.decoder.make_cache(kPrompt), spoilt = model.decoder.make_cache(kPrompt);
     const auto prompt = prompt_of(kPrompt, 96);
     Arms(model.decoder).on(prompt, healthy);
     Arms(model.decoder, fault.planted()).on(prompt, spoilt);

@@ -57,11 +57,11 @@ Divergence diverge(const LoadedModel& model, const std::string& toy, std::int64_
   request.choose = [](std::span<const double> logits, std::int64_t) { return std::max_element(logits.begin(), logits.end()) - logits.begin(); };
   Divergence d;
   decode_pair(model.decoder, request, [&](const StepView& view) {
-    const double largest = max_abs_difference({view.logits_on.begin(), view.logits_on.end()}, {view.logits_off.begin(), view.logits_off.end()});
+    const double largest = max_abs_difference({view.logits_on().begin(), view.logits_on().end()}, {view.logits_off().begin(), view.logits_off().end()});
     ++d.n_steps;
     d.n_bit_equal += largest == 0.0;
     if (view.step == 0) d.n_prefill_equal += largest == 0.0;
-    d.kl += kl_of(view.logits_on, view.logits_off);
+    d.kl += kl_of(view.logits_on(), view.logits_off());
     d.max_abs_dlogit = std::max(d.max_abs_dlogit, largest);
   });
   return d;

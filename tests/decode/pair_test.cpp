@@ -52,7 +52,7 @@ Decoded decode(const Decoder& decoder, PairRequest request) {
   Decoded d;
   if (request.prompt.empty()) request.prompt = prompt();
   d.outcome = decode_pair(decoder, request, [&](const StepView& s) {
-    d.seen.push_back({s.clock, s.step, s.same_prefix, s.token_on, s.token_off, {s.logits_on.begin(), s.logits_on.end()}, {s.logits_off.begin(), s.logits_off.end()}});
+    d.seen.push_back({s.clock, s.step, s.same_prefix, s.token_on, s.token_off, {s.logits_on().begin(), s.logits_on().end()}, {s.logits_off().begin(), s.logits_off().end()}});
   });
   return d;
 }
@@ -189,7 +189,8 @@ TEST(Pair, OverflowStopsWithItsLayer) {
   for (const NamedWeight& w : model.decoder.weights())
     if (w.name == "model.layers.1.mlp.down_proj.weight") *w.tensor = at::mul(*w.tensor, 30000.0);
   PairRequest request = request_of(5, greedy);
-  request.record_activations = true;
+  ActivationTap watching(model.decoder.config().sizes.n_layers);
+  request.activations = &watching;
   const auto [out, seen] = decode(model.decoder, request);
   ASSERT_TRUE(out.nonfinite.has_value());
   EXPECT_EQ(out.nonfinite->step, 0);
@@ -206,10 +207,11 @@ TEST(Pair, OverflowStopsWithItsLayer) {
 TEST(Pair, RecordsTheLargestActivations) {
   const LoadedModel model = load(golden_dir("tiny-gemma2"), DType::float16);
   PairRequest request = request_of(4, greedy);
-  request.record_activations = true;
-  const auto out = decode(model.decoder, request).outcome;
-  ASSERT_EQ(out.max_abs_activation.size(), 4u + 2u);
-  for (const double v : out.max_abs_activation) {
+  ActivationTap activations(model.decoder.config().sizes.n_layers);
+  request.activations = &activations;
+  decode(model.decoder, request);
+  ASSERT_EQ(activations.max_abs().size(), 4u + 2u);
+  for (const double v : activations.max_abs()) {
     EXPECT_GT(v, 0.0);
     EXPECT_LT(v, 65504.0);
   }

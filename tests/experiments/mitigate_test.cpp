@@ -147,7 +147,7 @@ struct Refreshed : testing::Test {
   /// ON's cache behind the prompt and four more tokens.
   KvCache walked(CacheRemedy* remedy) {
     const c10::InferenceMode inference;
-    KvCache cache(f.config, DType::float16, std::ssize(f.prompts[0].ids) + 8);
+    KvCache cache(f.config, DType::float16, std::ssize(f.prompts[0].ids) + 8, c10::kCPU);
     std::vector<TokenId> stored = f.prompts[0].ids;
     arms.on(stored, cache);
     if (remedy != nullptr) remedy->after_call(arms, stored, std::ssize(stored), cache);
@@ -160,7 +160,7 @@ struct Refreshed : testing::Test {
     return cache;
   }
   KvCache fresh() {
-    KvCache cache(f.config, DType::float16, std::ssize(all));
+    KvCache cache(f.config, DType::float16, std::ssize(all), c10::kCPU);
     arms.on(all, cache);
     return cache;
   }

@@ -47,6 +47,7 @@ class PlantedOps final : public Ops {
     return differs ? with_other_bit(y, y.numel() - 1) : y;
   }
   at::Tensor log_softmax(const at::Tensor& x) const override { return exact_->log_softmax(x); }
+  at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) const override { return exact_->rotate(x, cos, sin); }
   at::Tensor gated(const at::Tensor& g, const at::Tensor& u, Activation a) const override {
     const at::Tensor y = exact_->gated(g, u, a);
     return length_differs(y.numel()) ? with_other_bit(y, y.numel() - 1) : y;
@@ -64,7 +65,7 @@ Json row_of(const Ops& ops, ShapeOperation operation, const std::string& axis, s
   params.operation = {operation};
   params.max_rows = max_rows;
   const ModelConfig config = config_of(golden_dir("tiny-mistral"));
-  for (const Json& row : shape_rows(shape_probes(ops, config, DType::float16, params, false)))
+  for (const Json& row : shape_rows(shape_probes(ops, config, DType::float16, params, {})))
     if (row["axis"] == axis) return row;
   fail(ErrorKind::internal, "no axis {}", axis);
 }
@@ -87,7 +88,7 @@ TEST(Shapes, NoneIsNull) {
     ShapesParams params;
     params.operation = {operation};
     params.max_rows = 40;
-    for (const Json& row : shape_rows(shape_probes(ops, config_of(golden_dir("tiny-gemma2")), DType::float16, params, false))) {
+    for (const Json& row : shape_rows(shape_probes(ops, config_of(golden_dir("tiny-gemma2")), DType::float16, params, {}))) {
       EXPECT_TRUE(row["onset"].is_null()) << row;
       EXPECT_TRUE(row["monotone"].is_null()) << row;
       EXPECT_EQ(row["n_differing_probed"], 0) << row;
@@ -180,7 +181,7 @@ TEST(Shapes, TwoOrdersSwitchAtTheSecondRow) {
   ShapesParams params;
   params.operation = {ShapeOperation::linear};
   params.max_rows = 9;
-  for (const Json& row : shape_rows(shape_probes(*ops, config_of(golden_dir("tiny-mistral")), DType::float32, params, false))) {
+  for (const Json& row : shape_rows(shape_probes(*ops, config_of(golden_dir("tiny-mistral")), DType::float32, params, {}))) {
     EXPECT_EQ(row["onset"], 2) << row;
     EXPECT_EQ(row["monotone"], true) << row;
   }

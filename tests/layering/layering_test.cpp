@@ -34,6 +34,7 @@ const std::map<std::string, Set>& folder_table() {
       {"numerics", {"base"}},
       {"stats", {"base"}},
       {"report", {"base", "io"}},
+      {"cuda", {"base", "numerics", "stats"}},  // the module, which nobody includes
       {"model", {"base", "numerics"}},  // and model/weights* io
       {"decode", {"base", "model", "numerics"}},
       {"experiments", {"base", "decode", "model", "numerics", "stats"}},
@@ -42,7 +43,7 @@ const std::map<std::string, Set>& folder_table() {
   return table;
 }
 
-const Set kMayUseTorch{"numerics", "model", "decode", "experiments", "tools"};
+const Set kMayUseTorch{"cuda", "numerics", "model", "decode", "experiments", "tools"};
 const Set kExperimentsFrontDoor{"context"};
 constexpr std::size_t kLinesToAimAt = 300;
 constexpr std::size_t kMaxLines = 400;
@@ -137,7 +138,7 @@ std::vector<fs::path> sources() {
   std::vector<fs::path> out;
   for (const char* folder : {"include/kvdiv", "src"})
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder))
-      if (entry.path().extension() == ".h" || entry.path().extension() == ".cpp") out.push_back(entry.path());
+      if (Set{".h", ".cpp", ".cu", ".cuh"}.contains(entry.path().extension().string())) out.push_back(entry.path());
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -237,6 +238,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Sample{"src/cli/measure.cpp", "kvdiv/experiments/run.h", "only the table of commands"},
                     Sample{"src/main.cpp", "kvdiv/experiments/run.h", "only the table of commands"},
                     Sample{"src/tools/dump_logits.cpp", "kvdiv/experiments/run.h", "only the table of commands"},
+                    Sample{"src/decode/pair.cpp", "kvdiv/cuda/kernels.h", "decode must not include cuda"},
+                    Sample{"src/cuda/module.cpp", "kvdiv/model/decoder.h", "cuda must not include model"},
                     Sample{"src/new_folder/a.cpp", "kvdiv/base/text.h", "not in the table"},
                     Sample{"src/io/a.cpp", "kvdiv/new_folder/a.h", "no folder 'new_folder'"},
                     Sample{"src/experiments/run.cpp", "<CLI/CLI.hpp>", "CLI11"},

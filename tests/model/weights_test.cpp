@@ -187,7 +187,7 @@ TEST(Rotary, AnglesAreNotRoundedToHalf) {
   config.rope_theta = 10000.0;
   const double angle = 1857.0 * std::pow(10000.0, -2.0 / 32.0);
   for (const auto& [dtype, half_ulp] : {std::pair{DType::float16, 0x1p-12}, std::pair{DType::bfloat16, 0x1p-9}, std::pair{DType::float64, 1e-12}}) {
-    const RotaryTable table = Rotary(config, dtype, RotaryTables::reference).at_positions(1857, 1);
+    const RotaryTable table = Rotary(config, dtype, RotaryTables::reference, c10::kCPU).at_positions(1857, 1);
     const double tolerance = half_ulp + (dtype == DType::float64 ? 0.0 : 1e-4);  // FP32 angles near 1044 are good to 6e-5
     EXPECT_NEAR(table.cos_11TD.flatten()[1].item().toDouble(), std::cos(angle), tolerance);
     EXPECT_NEAR(table.sin_11TD.flatten()[1].item().toDouble(), std::sin(angle), tolerance);

@@ -12,7 +12,7 @@
 
 #include "kvdiv/base/error.h"
 #include "numerics/invariant_ops.h"
-#include "numerics/tensor_storage.h"
+#include "kvdiv/numerics/tensor_storage.h"
 
 namespace kvdiv {
 namespace {

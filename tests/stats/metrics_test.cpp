@@ -296,5 +296,15 @@ TEST(Metrics, RecordTakesEveryMetric) {
   EXPECT_EQ(record.n_nonfinite, 2);
 }
 
+/// A row that spans more than a double: no softmax, and never "no difference".
+TEST(Metrics, LogitsBeyondTheRangeOfSumsAreRefused) {
+  const std::vector<double> a{1e308, -1e308, 3.0}, b{1e308, -1e308, 4.0};
+  const StepMetrics m = compare_logits(a, b);
+  EXPECT_TRUE(std::isnan(m.kl_on_off_nats));
+  EXPECT_TRUE(std::isnan(m.kl_off_on_nats));
+  EXPECT_TRUE(std::isnan(m.js_nats));
+  EXPECT_FALSE(m.top1_equal);
+}
+
 }  // namespace
 }  // namespace kvdiv

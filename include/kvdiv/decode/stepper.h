@@ -3,11 +3,16 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "kvdiv/decode/arms.h"
+#include "kvdiv/decode/step_graphs.h"
 #include "kvdiv/model/decoder.h"
+#include "kvdiv/numerics/device.h"
 
 namespace kvdiv {
 
@@ -27,8 +32,8 @@ class Stepper {
 
   /// Rows (tokens) sent through the decoder since construction, repeats for diagnosis left out.
   std::int64_t n_tokens_computed() const { return n_tokens_computed_; }
-  /// Seconds spent in forward calls, and calls made.
-  double seconds() const { return seconds_; }
+  /// Seconds spent in forward calls (on a GPU by its own clock), and calls made.
+  double seconds() const { return watch_ ? watch_->seconds() : seconds_; }
   std::int64_t n_calls() const { return n_calls_; }
 
   void set_tap(Tap* tap) { tap_ = tap; }
@@ -37,30 +42,37 @@ class Stepper {
 
  protected:
   at::Tensor timed_forward(const Decoder& decoder, std::span<const TokenId> tokens, KvCache* cache);
+  /// Counted and timed: one call of the model on a device.
+  ArmOutput timed(c10::Device device, const std::function<ArmOutput()>& call);
   const PlantedArm& planted() const { return planted_; }
+  Tap* tap() const { return tap_; }
 
  private:
   Tap* tap_ = nullptr;
   PlantedArm planted_;
   std::int64_t n_tokens_computed_ = 0, n_calls_ = 0;
   double seconds_ = 0.0;
+  std::unique_ptr<DeviceStopwatch> watch_;  ///< of a GPU, whose work goes on when a call has returned
 };
 
 /// ON: prefill once (whole, or in chunks of `prefill_chunk` tokens if that is positive), then one row a step against the
 /// cache. The position of a token is the cache's length, never a counter of its own.
 class CachedStepper final : public Stepper {
  public:
-  CachedStepper(const Decoder& decoder, std::int64_t capacity, std::int64_t prefill_chunk = 0);
+  /// `graphs` (may be null; must outlive this): its cache is used, of at least `capacity`, and one-token steps are its.
+  CachedStepper(const Decoder& decoder, std::int64_t capacity, std::int64_t prefill_chunk = 0,
+                StepGraphs* graphs = nullptr);
   at::Tensor prefill(std::span<const TokenId> prompt) override;
   at::Tensor step(TokenId token) override;
   at::Tensor repeat_last(Tap& tap) override;
-  KvCache& cache() { return cache_; }
+  KvCache& cache() { return graphs_ != nullptr ? graphs_->cache() : *own_cache_; }
 
  private:
   at::Tensor feed(std::span<const TokenId> tokens);
 
   const Decoder& decoder_;
-  KvCache cache_;
+  std::optional<KvCache> own_cache_;
+  StepGraphs* graphs_;
   std::int64_t prefill_chunk_;
   std::vector<TokenId> last_;
   std::int64_t length_before_last_ = 0;

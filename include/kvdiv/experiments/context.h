@@ -70,6 +70,8 @@ struct Context {
   Progress& progress;
   /// Faults planted in an arm, for tests that must find them; null in a measurement.
   Planted planted = {};
+  /// Where `load` puts models.
+  c10::Device device = c10::kCPU;
 };
 
 struct ExperimentResult {

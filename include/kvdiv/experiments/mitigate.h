@@ -33,7 +33,9 @@ void describe_fields(V& v, MitigateParams& p) {
   describe_fields(v, static_cast<ArithmeticParams&>(p));
   v.field("remedy", p.remedy,
           "none, cache-float32, attention-float32, float32-accumulation, invariant, refresh:N, smooth:N:A, "
-          "float32-arithmetic, bfloat16, float32, kv-int8, kv-int4; none is always among them (default: all)");
+          "float32-arithmetic, bfloat16, float32, kv-int8, kv-int4, and on a GPU cublaslt-no-split-k, "
+          "cublaslt-one-algorithm; "
+          "none is always among them (default: all)");
   v.field("max-steps", p.max_steps, "steps of each prompt, along the tokens that ON chooses without a remedy");
   v.field("ignore-eos", p.ignore_eos, "go on after an end-of-sequence token");
   v.field("max-kl", p.max_kl, "limit on KL(on‖off) of every step, in nats; 0 asks for the same bits");
@@ -76,6 +78,8 @@ void describe_fields(V& v, MitigateRecord& r) {
 }
 
 void validate(const MitigateParams& params);
+/// Throws Error{usage} for a remedy, named one by one, that the device does not have.
+void require_remedies(c10::Device device, const MitigateParams& params);
 
 ExperimentResult run_mitigate(Context& context, const MitigateParams& params);
 

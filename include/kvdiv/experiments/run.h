@@ -10,6 +10,7 @@ namespace kvdiv {
 
 struct RunParams : ArithmeticParams, DecodeParams {
   Clock clock = Clock::both;
+  bool cuda_graph = false;
 };
 
 template <class V>
@@ -17,6 +18,7 @@ void describe_fields(V& v, RunParams& p) {
   describe_fields(v, static_cast<ArithmeticParams&>(p));
   describe_fields(v, static_cast<DecodeParams&>(p));
   v.field("clock", p.clock, "forced: OFF is fed ON's tokens; free: each its own; both");
+  v.field("cuda-graph", p.cuda_graph, "GPU: replay ON's steps from recorded launches; the bits are the same");
 }
 
 /// Throws Error{usage} for values that no run can have.

@@ -2,6 +2,7 @@
 // The key/value cache of the ON arm: preallocated, appended to in place, seen through views. It stores what rotary left,
 // in the compute dtype. Appending past the capacity is an error, never a truncation.
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <optional>
@@ -15,7 +16,7 @@ namespace kvdiv {
 class KvCache {
  public:
   /// All layers of a model for up to `capacity` positions: 2·layers·kv_heads·capacity·head_dim elements.
-  KvCache(const ModelConfig& config, DType dtype, std::int64_t capacity);
+  KvCache(const ModelConfig& config, DType dtype, std::int64_t capacity, c10::Device device);
 
   static std::uint64_t n_bytes(const ModelConfig& config, DType dtype, std::int64_t capacity);
 

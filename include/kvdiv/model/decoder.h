@@ -4,6 +4,7 @@
 // Shape legend: B batch (always 1), T positions of this call, S positions attended, C hidden size, F intermediate size,
 // H query heads, G key/value heads, R = H/G, D head size, V vocabulary, N rows of a weight, K its columns.
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <memory>
@@ -43,7 +44,7 @@ struct Departure {
 class Decoder {
  public:
   /// Without weights: model/weights.h puts them in. Throws Error{usage} if the backend cannot express the model.
-  Decoder(const ModelConfig& config, DType dtype, std::shared_ptr<const Ops> ops);
+  Decoder(const ModelConfig& config, DType dtype, std::shared_ptr<const Ops> ops, c10::Device device = c10::kCPU);
   ~Decoder();
   Decoder(const Decoder&);
   Decoder(Decoder&&) noexcept;
@@ -52,6 +53,10 @@ class Decoder {
 
   const ModelConfig& config() const;
   DType dtype() const;
+  c10::Device device() const;
+  const Ops& ops() const;
+  /// An empty cache for this model, where it computes.
+  KvCache make_cache(std::int64_t capacity) const;
 
   /// Every parameter, under the name that a checkpoint gives it. A tied head has none of its own.
   std::vector<NamedWeight> weights();
@@ -64,6 +69,10 @@ class Decoder {
   /// the whole prefix. `tap` may be null.
   at::Tensor forward(std::span<const TokenId> tokens, KvCache* cache, Tap* tap = nullptr,
                      const Departure& departure = {}) const;
+  /// The same with the ids [1,T] (int64) where the model computes: nothing is uploaded, so that the launches can be
+  /// recorded.
+  at::Tensor forward_ids(const at::Tensor& ids_BT, KvCache* cache, Tap* tap = nullptr,
+                         const Departure& departure = {}) const;
 
   /// A decoder of another config over the same weights, now and later; sizes must be the same.
   Decoder changed(const ModelConfig& config) const;

@@ -1,6 +1,7 @@
 #pragma once
 // The one mask function, used by both arms: visibility is a matter of positions and the window, of nothing else.
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <optional>
@@ -16,6 +17,6 @@ constexpr bool is_visible(std::int64_t query, std::int64_t key, std::optional<st
 /// Boolean [T,S], true where visible, for queries first_query … +T−1 and keys first_key … +S−1; undefined if every query
 /// sees every key.
 at::Tensor visibility(std::int64_t first_query, std::int64_t n_queries, std::int64_t first_key, std::int64_t n_keys,
-                      std::optional<std::int64_t> window);
+                      std::optional<std::int64_t> window, c10::Device device = c10::kCPU);
 
 }  // namespace kvdiv

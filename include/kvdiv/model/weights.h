@@ -32,9 +32,10 @@ struct LoadedModel {
 void check_checkpoint(const Checkpoint& checkpoint, const ModelConfig& config);
 
 /// Loads from the original file, always: never from another dtype's copy. Peak memory is the weights in the compute dtype
-/// plus one tensor; pages of the file are given back as they are read.
+/// plus one tensor; pages of the file are given back as they are read. On a GPU the bytes go there as they are on disk and
+/// are cast there.
 LoadedModel load_model(const Checkpoint& checkpoint, const ModelConfig& config, DType dtype,
-                       std::shared_ptr<const Ops> ops, Warnings& warnings);
+                       std::shared_ptr<const Ops> ops, Warnings& warnings, c10::Device device = c10::kCPU);
 
 /// Bytes that load_model will hold: parameters times the dtype's size.
 std::uint64_t weight_bytes(const ModelConfig& config, DType dtype);

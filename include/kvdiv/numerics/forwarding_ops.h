@@ -24,12 +24,16 @@ class ForwardingOps : public Ops {
     return wrapped_->attention(q_BHTD, k_BGSD, v_BGSD, visible_TS, params, tap);
   }
   at::Tensor log_softmax(const at::Tensor& x) const override { return wrapped_->log_softmax(x); }
+  at::Tensor rotate(const at::Tensor& x_BHTD, const at::Tensor& cos_11TD, const at::Tensor& sin_11TD) const override {
+    return wrapped_->rotate(x_BHTD, cos_11TD, sin_11TD);
+  }
   at::Tensor gated(const at::Tensor& gate_BTF, const at::Tensor& up_BTF, Activation activation) const override {
     return wrapped_->gated(gate_BTF, up_BTF, activation);
   }
   at::Tensor soft_cap(const at::Tensor& x, double cap) const override { return wrapped_->soft_cap(x, cap); }
   bool row_invariant() const override { return wrapped_->row_invariant(); }
   bool place_invariant() const override { return wrapped_->place_invariant(); }
+  std::vector<AlgorithmStretch> choices() const override { return wrapped_->choices(); }
   std::string unsupported(const AttentionNeeds& needs) const override { return wrapped_->unsupported(needs); }
 
  protected:

@@ -3,10 +3,12 @@
 // whose bits a library may let depend on an element's place (exp, tanh). Sums and products of two numbers are ATen's and
 // live in the decoder. Shapes: legend in model/decoder.h.
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kvdiv/base/enums.h"
@@ -23,6 +25,9 @@ struct NormParams {
 struct AttentionParams {
   double scale = 1.0;         ///< factor on q·k
   std::optional<double> cap;  ///< cap·tanh(score/cap) on the scaled scores, before the mask
+  /// Position of the first key. A backend that sums in groups of keys counts them from position 0, so that a view that
+  /// begins later (a sliding window's) is cut at the same keys.
+  std::int64_t first_key = 0;
 };
 
 /// What a model asks of attention; a backend that cannot express it says so.
@@ -34,6 +39,14 @@ struct AttentionNeeds {
 struct Matrix {
   at::Tensor data;
   std::int64_t n_rows = 0;
+};
+
+/// Numbers of rows, from … to, for which a vendor's library computed the products with weights [n,k] by one algorithm.
+struct AlgorithmStretch {
+  std::int64_t n = 0, k = 0;
+  std::string dtype;
+  std::int64_t from_rows = 0, to_rows = 0, n_row_counts = 0;
+  std::vector<std::pair<std::string, std::int64_t>> algorithm;  ///< what it is, in the library's own numbers
 };
 
 class Ops {
@@ -61,6 +74,8 @@ class Ops {
   /// log softmax over the last dimension; result in FP32 (double for float64).
   virtual at::Tensor log_softmax(const at::Tensor& x) const = 0;
 
+  /// x·cos + rotate_half(x)·sin, each product rounded to the compute dtype, then the sum: "rotate half" rotary embedding.
+  virtual at::Tensor rotate(const at::Tensor& x_BHTD, const at::Tensor& cos_11TD, const at::Tensor& sin_11TD) const = 0;
   /// act(gate)·up, rounded to the compute dtype after the activation and after the product.
   virtual at::Tensor gated(const at::Tensor& gate_BTF, const at::Tensor& up_BTF, Activation activation) const = 0;
   /// cap·tanh(x/cap), rounded to the compute dtype after each of the three.
@@ -72,6 +87,8 @@ class Ops {
   /// Whether exp, tanh and the like are promised not to depend on an element's place. The decoder's rotary tables are then
   /// not ATen's either.
   virtual bool place_invariant() const { return row_invariant(); }
+  /// What the backend chose on the way, for the report; empty if it chooses nothing that it knows of.
+  virtual std::vector<AlgorithmStretch> choices() const { return {}; }
   /// Empty if the backend can run a model with these needs, else the reason.
   virtual std::string unsupported(const AttentionNeeds& needs) const = 0;
 };
@@ -79,7 +96,12 @@ class Ops {
 /// Names of the backends, for messages and help.
 std::vector<std::string> backend_names();
 
-/// `backend`: torch; `attention`: eager or sdpa. Throws Error{usage} for an unknown name.
-std::shared_ptr<const Ops> make_ops(const std::string& backend, const std::string& attention);
+/// Throws Error{usage} if no device has a backend of this name, or not with this kind of attention.
+void require_backend(const std::string& backend, const std::string& attention);
+
+/// `backend`: torch, invariant, …; `attention`: eager or sdpa. Throws Error{usage} for an unknown name, and for a backend
+/// that the device does not have.
+std::shared_ptr<const Ops> make_ops(const std::string& backend, const std::string& attention,
+                                    c10::Device device = c10::kCPU);
 
 }  // namespace kvdiv

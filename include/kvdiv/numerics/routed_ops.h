@@ -84,6 +84,9 @@ class RoutedOps final : public Ops {
   at::Tensor attention(const at::Tensor& q_BHTD, const at::Tensor& k_BGSD, const at::Tensor& v_BGSD,
                        const at::Tensor& visible_TS, const AttentionParams& params, TapPoint tap) const override;
   at::Tensor log_softmax(const at::Tensor& x) const override { return usual_->log_softmax(x); }
+  at::Tensor rotate(const at::Tensor& x_BHTD, const at::Tensor& cos_11TD, const at::Tensor& sin_11TD) const override {
+    return of(Operation::rotary).rotate(x_BHTD, cos_11TD, sin_11TD);
+  }
   at::Tensor gated(const at::Tensor& gate_BTF, const at::Tensor& up_BTF, Activation activation) const override;
   at::Tensor soft_cap(const at::Tensor& x, double cap) const override;
   std::string unsupported(const AttentionNeeds& needs) const override;

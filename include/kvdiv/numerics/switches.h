@@ -7,7 +7,8 @@
 namespace kvdiv {
 
 /// Puts MKL_CBWR=AVX2,STRICT into the environment unless the user set MKL_CBWR: without it MKL's FP32 products depend on
-/// the alignment of the weights in memory. Bounds oneDNN's kernel caches likewise, and the freed memory that malloc keeps:
+/// the alignment of the weights in memory; and CUBLAS_WORKSPACE_CONFIG=:4096:8 likewise, without which a GPU's products may
+/// differ from run to run. Bounds oneDNN's kernel caches likewise, and the freed memory that malloc keeps:
 /// that changes memory and no bits. Must run before the first product: the libraries read these once.
 void prepare_process();
 

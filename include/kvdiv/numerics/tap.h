@@ -44,6 +44,9 @@ class Tap {
   Tap& operator=(const Tap&) = delete;
   virtual ~Tap() = default;
   virtual bool wants(Site site, std::int64_t layer) const = 0;
+  /// Whether it only launches work on the tensor's device, at the same addresses in every call: then a recording of a step
+  /// may hold it.
+  virtual bool only_launches() const { return false; }
   /// The tensor to go on with: the argument itself, or another of the same shape and dtype.
   virtual at::Tensor visit(Site site, std::int64_t layer, const at::Tensor& tensor) = 0;
 };

@@ -4,8 +4,9 @@
 
 namespace kvdiv {
 
-/// {cpu, n_threads, device, gpu, driver, cuda, cublas, os, env_vars}; the GPU's are null on a CPU.
-Json describe_environment(int n_threads);
+/// {cpu, n_threads, device, gpu, driver, cuda, cublas, os, env_vars}. `gpu`: what the device module says of itself; null on a
+/// CPU, and the GPU's keys are null then.
+Json describe_environment(int n_threads, const Json& gpu = nullptr);
 
 /// {version, git_commit, build_type, compiler, libtorch}.
 Json describe_tool(const std::string& libtorch_version);

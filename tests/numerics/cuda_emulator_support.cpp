@@ -1,0 +1,2 @@
+// The emulator of CUDA kernels, for this binary's tests.
+#include "support/cuda_emulator.cpp"

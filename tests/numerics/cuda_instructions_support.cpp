@@ -1,0 +1,2 @@
+// The emulator's instructions, for this binary's tests.
+#include "support/cuda_instructions.cpp"
