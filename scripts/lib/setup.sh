@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by scripts/kvdiv and scripts/test, which set $root. `prepare PRESET TARGET` brings a bare Debian 12 to a built
-# TARGET: packages, libtorch, configure, build. One line a stage on stderr, and only for stages with something to do;
+# Sourced by scripts/kvdiv and scripts/test, which set $root. `prepare PRESET TARGET [cuda]` brings a bare Debian 12 to a built
+# TARGET, with the CUDA module if the preset is cuda or the word is given: packages, libtorch, configure, build. One line a stage on stderr, and only for stages with something to do;
 # stdout is left to the program. The newest stage's output is in build/setup.log.
 #
 #   KVDIV_LIBTORCH=DIR   another libtorch 2.11.0 (with include/ and lib/); nothing is downloaded then
@@ -218,15 +218,17 @@ ensure_cuda() {
 # Ninja runs CMake again by itself when a CMake file or the set of sources has changed; this is for a first time, a
 # clone that was moved, and another KVDIV_LIBTORCH.
 ensure_configured() {
-  local preset=$1 tree=$build/$1 cache='' fresh=()
+  local preset=$1 tree=$build/$1 cache='' fresh=() options=()
+  [[ ${2:-} != cuda ]] || options=(-DKVDIV_CUDA=ON)
   [[ ! -f $tree/CMakeCache.txt ]] || cache=$(<"$tree/CMakeCache.txt")
   if [[ $cache == *$'\n'"CMAKE_HOME_DIRECTORY:INTERNAL=$root"$'\n'* &&
     $cache == *$'\n'"KVDIV_LIBTORCH:PATH=$libtorch"$'\n'* && -f $tree/build.ninja ]]; then
-    return
+    [[ ${2:-} == cuda && $cache != *$'\n'"KVDIV_CUDA:BOOL=ON"$'\n'* ]] || return 0
+    cache=''  # as it is, and the module with it
   fi
   [[ -z $cache ]] || fresh=(--fresh)
   say "configuring $tree"
-  (cd "$root" && cmake "${fresh[@]}" --preset "$preset" -DKVDIV_LIBTORCH="$libtorch") </dev/null >"$build/configure.log" 2>&1 || {
+  (cd "$root" && cmake "${fresh[@]}" --preset "$preset" -DKVDIV_LIBTORCH="$libtorch" "${options[@]}") </dev/null >"$build/configure.log" 2>&1 || {
     sed -n '/^CMake Error/,$p' "$build/configure.log" >&2
     die "CMake failed (whole output: $build/configure.log). By the names of Debian's packages, kvdiv needs:" \
       "${TOOLS[*]%%:*} ${LIBRARIES[*]}"
@@ -282,8 +284,8 @@ prepare() {
   }
   ensure_packages
   ensure_libtorch
-  [[ $1 != cuda ]] || ensure_cuda
-  ensure_configured "$1"
+  [[ $1 != cuda && ${3:-} != cuda ]] || ensure_cuda
+  ensure_configured "$1" "${3:-}"
   build_target "$1" "$2"
   exec {lock}>&-
 }

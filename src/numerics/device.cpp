@@ -35,7 +35,8 @@ Loaded load() {
   void* const library = dlopen(file.c_str(), RTLD_LAZY | RTLD_GLOBAL | RTLD_NODELETE);
   if (library == nullptr) {
     const char* const reason = dlerror();
-    return {nullptr, std::string("the CUDA module does not load: ") + (reason != nullptr ? reason : file)};
+    return {nullptr, std::string("the CUDA module does not load: ") + (reason != nullptr ? reason : file) +
+                         " (scripts/get_gpu_torch brings what it needs)"};
   }
   const auto version = reinterpret_cast<const char* (*)()>(dlsym(library, kModuleVersionEntry));
   const auto entry = reinterpret_cast<const DeviceModule* (*)(std::string&)>(dlsym(library, kModuleEntry));
