@@ -11,7 +11,7 @@ install(RUNTIME_DEPENDENCY_SET kvdiv_libraries
   PRE_EXCLUDE_REGEXES "^(ld-linux.*|lib(c|m|rt|dl|util|pthread|gcc_s|stdc\\+\\+))\\.so"
   LIBRARY DESTINATION lib)
 
-install(DIRECTORY "${CMAKE_SOURCE_DIR}/configs" DESTINATION share/kvdiv)
+install(DIRECTORY "${CMAKE_SOURCE_DIR}/configs" "${CMAKE_SOURCE_DIR}/schemas" DESTINATION share/kvdiv)
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/data/models" DESTINATION share/kvdiv/data)
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/data/gsm8k" DESTINATION share/kvdiv/data
   FILES_MATCHING PATTERN test.jsonl PATTERN LICENSE PATTERN SOURCE.txt)

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "analysis.h"
+#include "check.h"
 #include "command.h"
 #include "kvdiv/experiments/boundary.h"
 #include "kvdiv/experiments/drift.h"
@@ -342,6 +343,13 @@ const std::vector<Command>& commands() {
        "",
        {"kvdiv selftest", "kvdiv selftest --model toy-mistral --dtype bfloat16 --json"},
        selftest_command},
+      {"check",
+       "hold a result against a contract: 0 it holds, 1 violated, 4 invalid; for CI",
+       all_fields<CheckParams>(),
+       "DIR",
+       {"kvdiv check results/mistral --contract configs/contracts/float16.json --junit check.xml",
+        "kvdiv check results/new --contract configs/contracts/float16.json --against results/old --json"},
+       check_command},
       {"report",
        "print a result again without decoding",
        all_fields<JsonParams>(),
