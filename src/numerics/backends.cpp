@@ -28,8 +28,8 @@ std::shared_ptr<const Ops> make_order(const std::string& backend, const std::str
   return std::make_shared<OrderOps>(parse_reductions(backend));
 }
 
-std::shared_ptr<const Ops> make_by_module(const std::string& backend, const std::string&) {
-  return load_cuda().make_ops(backend, std::make_shared<TorchOps>());
+std::shared_ptr<const Ops> make_by_module(const std::string& backend, const std::string& attention) {
+  return load_cuda().make_ops(backend, make_torch(backend, attention));
 }
 
 struct Backend {
@@ -41,7 +41,7 @@ struct Backend {
 
 const std::vector<Backend>& backends() {
   static const std::vector<Backend> table{
-      {"torch", {"eager", "sdpa"}, false, make_torch, make_torch},
+      {"torch", {"eager", "sdpa"}, false, make_torch, make_by_module},
       {"invariant", {"eager"}, false, make_invariant, make_by_module},
       {"order", {"eager"}, true, make_order, nullptr},
       {"cublaslt", {"eager"}, true, nullptr, make_by_module},

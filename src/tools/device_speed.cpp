@@ -136,7 +136,7 @@ Work work_of(const ModelConfig& config, DType dtype, std::int64_t n_rows, std::i
   return out;
 }
 
-Json row_of(const char* arm, std::int64_t prefix, const Work& work, const Limits& limits, double seconds) {
+Json row_of(const std::string& arm, std::int64_t prefix, const Work& work, const Limits& limits, double seconds) {
   const double by_bytes = work.bytes / limits.bytes_per_s, by_flops = work.flops / limits.flops_per_s;
   return {{"arm", arm},
           {"prefix", prefix},
@@ -193,36 +193,36 @@ void Speed::at_prefix(std::int64_t prefix, bool with_graphs, Json& rows) {
   const ModelConfig& config = decoder_.config();
   std::vector<TokenId> ids;
   for (std::int64_t i = 0; i < prefix; ++i) ids.push_back(static_cast<TokenId>(i * 37 % config.sizes.vocab));
+  const TokenId token = 17;
+  const Work on_work = work_of(config, decoder_.dtype(), 1, prefix + 1);
+  const Work off_work = work_of(config, decoder_.dtype(), prefix, prefix);
+  const Work both{on_work.bytes + off_work.bytes, on_work.flops + off_work.flops};
+  at::Tensor on_V, off_V;
+  const auto off = [&] { off_V = decoder_.forward(ids, nullptr); };
+  // A pair's step as `kvdiv run` does it: both arms, the metrics, one transfer.
+  const auto measure_on = [&](const std::string& how, const std::function<void()>& on) {
+    const auto pair = [&] {
+      on();
+      off();
+      compare(on_V, off_V);
+    };
+    rows.push_back(row_of("on" + how, prefix, on_work, limits_, place_.median_seconds(n_, on)));
+    rows.push_back(row_of("pair" + how, prefix, both, limits_, place_.median_seconds(n_, pair)));
+  };
   KvCache cache = decoder_.make_cache(prefix + 1);
   decoder_.forward(ids, &cache);
-  const TokenId token = 17;
-  at::Tensor on_V, off_V;
-  const auto on = [&] {
+  measure_on("", [&] {
     on_V = decoder_.forward(std::span(&token, 1), &cache);
     cache.truncate(prefix);
-  };
-  const auto off = [&] { off_V = decoder_.forward(ids, nullptr); };
-  const Work on_work = work_of(config, decoder_.dtype(), 1, prefix + 1);
-  rows.push_back(row_of("on", prefix, on_work, limits_, place_.median_seconds(n_, on)));
-  if (with_graphs) {
-    StepGraphs graphs(decoder_, prefix + 1);
-    decoder_.forward(ids, &graphs.cache());
-    const auto replayed = [&] {
-      on_V = graphs.step(token, nullptr);
-      graphs.cache().truncate(prefix);
-    };
-    rows.push_back(row_of("on, recorded", prefix, on_work, limits_, place_.median_seconds(n_, replayed)));
-  }
-  const Work off_work = work_of(config, decoder_.dtype(), prefix, prefix);
-  rows.push_back(row_of("off", prefix, off_work, limits_, place_.median_seconds(n_, off)));
-  // A pair's step as `kvdiv run` does it: both arms, the metrics, one transfer.
-  const double pair = place_.median_seconds(n_, [&] {
-    on();
-    off();
-    compare(on_V, off_V);
   });
-  const Work both{on_work.bytes + off_work.bytes, on_work.flops + off_work.flops};
-  rows.push_back(row_of("pair", prefix, both, limits_, pair));
+  rows.push_back(row_of("off", prefix, off_work, limits_, place_.median_seconds(n_, off)));
+  if (!with_graphs) return;
+  StepGraphs graphs(decoder_, prefix + 1);
+  decoder_.forward(ids, &graphs.cache());
+  measure_on(", recorded", [&] {
+    on_V = graphs.step(token, nullptr);
+    graphs.cache().truncate(prefix);
+  });
 }
 
 void run(const Flags& flags) {
