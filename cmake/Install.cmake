@@ -2,7 +2,8 @@
 # machine's and its libstdc++.
 #   bin/kvdiv         finds lib/ through its RPATH and share/kvdiv relative to itself
 #   lib/              libtorch and every other shared library that kvdiv needs
-#   share/kvdiv/      configs, data/models (the toys), data/gsm8k
+#                     (and libkvdiv_cuda.so, if it was built)
+#   share/kvdiv/      configs, schemas, data/models (the toys), data/gsm8k
 include(GNUInstallDirs)
 set_target_properties(kvdiv PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
 
@@ -10,6 +11,12 @@ install(TARGETS kvdiv RUNTIME_DEPENDENCY_SET kvdiv_libraries DESTINATION bin)
 install(RUNTIME_DEPENDENCY_SET kvdiv_libraries
   PRE_EXCLUDE_REGEXES "^(ld-linux.*|lib(c|m|rt|dl|util|pthread|gcc_s|stdc\\+\\+))\\.so"
   LIBRARY DESTINATION lib)
+
+if(KVDIV_CUDA)
+  # What it needs itself is the machine's: of a package torch 2.11.0 with CUDA 13, by way of LD_LIBRARY_PATH.
+  set_target_properties(kvdiv_cuda PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(TARGETS kvdiv_cuda LIBRARY DESTINATION lib)
+endif()
 
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/configs" "${CMAKE_SOURCE_DIR}/schemas" DESTINATION share/kvdiv)
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/data/models" DESTINATION share/kvdiv/data)

@@ -21,7 +21,8 @@ void describe_fields(V& v, ArithmeticParams& p) {
   v.field("dtype", p.dtype, "compute dtype(s); each is a condition");
   v.field("backend", p.backend,
           "arithmetic; may be repeated: torch, invariant, or order:SPEC, order:prefill=SPEC,decode=SPEC, SPEC one of "
-          "sequential, pairwise, blocked:N, split-k:N, kahan, with @float16 for FP16 accumulators");
+          "sequential, pairwise, blocked:N, split-k:N, kahan, with @float16 for FP16 accumulators; on a GPU "
+          "torch, invariant, cublaslt:heuristic, cublaslt:no-split-k, cublaslt:one-algorithm");
   v.field("attention", p.attention, "eager (the reference, operation for operation) or sdpa (fused)");
 }
 
