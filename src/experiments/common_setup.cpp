@@ -134,21 +134,6 @@ StepMetrics metrics_of(const StepView& step) {
   return step.metrics ? *step.metrics : compare_logits(step.logits_on(), step.logits_off());
 }
 
-Json algorithms_of(const Ops& ops) {
-  Json out;
-  for (const AlgorithmStretch& s : ops.choices()) {
-    Json row = {{"n", s.n},
-                {"k", s.k},
-                {"dtype", s.dtype},
-                {"from_rows", s.from_rows},
-                {"to_rows", s.to_rows},
-                {"n_row_counts", s.n_row_counts}};
-    for (const auto& [name, value] : s.algorithm) row[name] = value;
-    out.push_back(std::move(row));
-  }
-  return out;
-}
-
 void warn_few_prompts(Context& context) {
   const auto n = context.prompts.size();
   if (n < 10)

@@ -8,7 +8,6 @@
 #include "kvdiv/decode/sampling.h"
 #include "kvdiv/experiments/common_params.h"
 #include "kvdiv/experiments/context.h"
-#include "kvdiv/numerics/ops.h"
 
 namespace kvdiv {
 
@@ -49,9 +48,6 @@ std::vector<const PromptItem*> select_prompts(const Arms& arms, const SelectionP
 
 /// The metrics of a step: the device's, or computed here from the rows.
 StepMetrics metrics_of(const StepView& step);
-
-/// [{n, k, dtype, from_rows, to_rows, n_row_counts, algorithm, …}]; null for a backend that chooses nothing.
-Json algorithms_of(const Ops& ops);
 
 /// Below ten prompts an interval by prompt is too narrow, and a warning says so.
 void warn_few_prompts(Context& context);

@@ -10,6 +10,7 @@
 #include "kvdiv/base/interrupt.h"
 #include "kvdiv/decode/pair.h"
 #include "kvdiv/model/memory.h"
+#include "kvdiv/numerics/algorithms.h"
 #include "kvdiv/stats/condition_summary.h"
 #include "run_controls.h"
 #include "run_family.h"
@@ -33,7 +34,7 @@ class Run {
  private:
   void condition(Decoder& decoder, const Condition& condition);
   PairOutcome pair(const Decoder& decoder, const Condition& condition, const PromptItem& prompt, std::int64_t seed,
-                   ConditionAccumulator& accumulator);
+                   ConditionAccumulator& accumulator, StepGraphs* graphs);
   void note_outcome(const Condition& condition, const PromptItem& prompt, const PairOutcome& outcome);
   void finish_condition(const Condition& condition, const ConditionAccumulator& accumulator);
   void note_choices(const Decoder& decoder, const Condition& condition);
@@ -51,7 +52,6 @@ class Run {
   DifferingPairs differing_;
   ArmClock on_, off_;
   std::optional<ActivationTap> activations_;  ///< of a condition in float16
-  std::unique_ptr<StepGraphs> graphs_;        ///< of a model
 };
 
 void Run::warn_before() {
@@ -72,14 +72,10 @@ ExperimentResult Run::execute() {
       result_.extra["cast"][std::string(name_of(dtype))] = to_json_value(model.cast);
       // Warm-up: the first call loads kernels and touches every weight; speeds are of the calls after it.
       model.decoder.forward(context_.prompts.front().ids, nullptr);
-      if (params_.cuda_graph)
-        graphs_ =
-            std::make_unique<StepGraphs>(model.decoder, longest_prompt(context_.prompts) + params_.max_new_tokens);
       for (const Strategy strategy : params_.strategy) {
         condition(model.decoder, {dtype, backend, strategy});
         if (interrupted()) return std::move(result_);
       }
-      graphs_.reset();  // recordings hold the weights' addresses
       note_choices(model.decoder, {dtype, backend, Strategy::greedy});
       if (!control_pairs_.empty())
         check_alignment(model.decoder, params_, {dtype, backend, params_.strategy.back()}, control_pairs_.front(),
@@ -101,11 +97,15 @@ void Run::condition(Decoder& decoder, const Condition& c) {
   control_pairs_.clear();
   activations_.reset();
   if (c.dtype == DType::float16) activations_.emplace(context_.config.sizes.n_layers, decoder.device());
+  // For this condition alone: recordings hold the addresses of the weights, and of what the condition's tap writes to.
+  std::unique_ptr<StepGraphs> graphs;
+  if (params_.cuda_graph)
+    graphs = std::make_unique<StepGraphs>(decoder, longest_prompt(context_.prompts) + params_.max_new_tokens);
   context_.progress.stage(c.name());
   std::int64_t n_done = 0;
   for (const PromptItem& prompt : context_.prompts) {
     for (const std::int64_t seed : seeds) {
-      note_outcome(c, prompt, pair(decoder, c, prompt, seed, accumulator));
+      note_outcome(c, prompt, pair(decoder, c, prompt, seed, accumulator, graphs.get()));
       context_.progress.update({++n_done, n_total, on_.rate(), off_.rate()});
       if (interrupted()) break;
     }
@@ -117,7 +117,7 @@ void Run::condition(Decoder& decoder, const Condition& c) {
 }
 
 PairOutcome Run::pair(const Decoder& decoder, const Condition& c, const PromptItem& prompt, std::int64_t seed,
-                      ConditionAccumulator& accumulator) {
+                      ConditionAccumulator& accumulator, StepGraphs* graphs) {
   Fingerprinter fingerprinter;
   const bool is_control = control_pairs_.size() < kControlPairs;
   PairTally tally;
@@ -128,7 +128,7 @@ PairOutcome Run::pair(const Decoder& decoder, const Condition& c, const PromptIt
                                           if (step.step == 0 && !record.bit_equal) tally_.prefill_bit_equal = false;
                                           if (is_control) fingerprinter.add(step);
                                         },
-                                        {activations_ ? &*activations_ : nullptr, graphs_.get()});
+                                        {activations_ ? &*activations_ : nullptr, graphs});
   if (is_control) control_pairs_.push_back({&prompt, seed, fingerprinter.take()});
   if (const auto differing = tally.take(c, prompt, seed)) differing_.add(*differing);
   accumulator.add(pair.record);

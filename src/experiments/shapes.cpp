@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common_setup.h"
 #include "kvdiv/base/interrupt.h"
+#include "kvdiv/numerics/algorithms.h"
 #include "shapes_probes.h"
 
 namespace kvdiv {

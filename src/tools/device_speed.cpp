@@ -26,6 +26,7 @@
 #include "kvdiv/model/dtype.h"
 #include "kvdiv/model/memory.h"
 #include "kvdiv/model/weights.h"
+#include "kvdiv/numerics/algorithms.h"
 #include "kvdiv/numerics/device.h"
 #include "kvdiv/numerics/switches.h"
 #include "kvdiv/stats/metrics.h"
@@ -161,20 +162,11 @@ class Speed {
     for (const std::int64_t prefix : prefixes) at_prefix(prefix, with_graphs, rows);
     return {{"limits", {{"bytes_per_s", limits_.bytes_per_s}, {"flops_per_s", limits_.flops_per_s}}},
             {"rows", std::move(rows)},
-            {"algorithms", algorithms()}};
+            {"algorithms", algorithms_of(decoder_.ops())}};
   }
 
  private:
   void at_prefix(std::int64_t prefix, bool with_graphs, Json& rows);
-  Json algorithms() const {
-    Json out = Json::array();
-    for (const AlgorithmStretch& s : decoder_.ops().choices()) {
-      Json row = {{"n", s.n}, {"k", s.k}, {"from_rows", s.from_rows}, {"to_rows", s.to_rows}};
-      for (const auto& [name, value] : s.algorithm) row[name] = value;
-      out.push_back(std::move(row));
-    }
-    return out;
-  }
   void compare(const at::Tensor& on, const at::Tensor& off) const {
     const LogitPair pair{on, off};
     if (place_.gpu() != nullptr)

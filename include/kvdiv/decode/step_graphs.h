@@ -21,7 +21,8 @@ class StepGraphs {
 
   KvCache& cache() { return cache_; }
   /// decoder.forward({token}, &cache(), tap): the logits [V] are overwritten by the next step of this length. `tap` may be
-  /// null; one that does more than launch is not recorded, and a recording holds the tap that it was made with.
+  /// null; one that does more than launch is not recorded, and a recording holds the tap that it was made with,
+  /// which must outlive this.
   at::Tensor step(TokenId token, Tap* tap);
 
   std::int64_t n_recorded() const;
