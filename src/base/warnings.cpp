@@ -44,6 +44,8 @@ constexpr std::array kCases{
     Case{WarningCode::source_incomplete, "source_incomplete", "finish the run before drawing conclusions"},
     Case{WarningCode::source_invalid, "source_invalid",
          "read that run's verdict first: nothing here is better than it"},
+    Case{WarningCode::unlike_environments, "unlike_environments",
+         "make all shards on like machines, or read each by itself: between them bits may differ"},
 };
 static_assert(kCases.size() == static_cast<std::size_t>(WarningCode::all_warnings_end), "every warning has a case");
 
@@ -57,7 +59,10 @@ std::string_view code_of(WarningCode code) { return case_of(code).name; }
 std::string_view remedy_of(WarningCode code) { return case_of(code).remedy; }
 
 void Warnings::add(WarningCode code, std::string message) {
-  Warning warning{std::string(code_of(code)), std::move(message), std::string(remedy_of(code))};
+  keep({std::string(code_of(code)), std::move(message), std::string(remedy_of(code))});
+}
+
+void Warnings::keep(Warning warning) {
   const bool known = std::any_of(all_.begin(), all_.end(), [&](const Warning& w) {
     return w.code == warning.code && w.message == warning.message;
   });

@@ -46,7 +46,8 @@ int analyse(const Invocation& invocation, const std::string& name, const std::fi
   report["conditions"] = result.conditions;
   report["verdict"] = result.verdict;
   report["warnings"] = to_json_value(warnings.all());
-  ResultDirectory directory(output.output.value_or(default_output(name, from)), output.overwrite);
+  ResultDirectory directory(output.output.value_or(default_output(name, from)),
+                            output.overwrite ? Existing::replace : Existing::refuse);
   directory.write_report(report);
   if (!output.quiet) fmt::print(stderr, "{}: {} → {}\n", name, source.string(), directory.path().string());
   fmt::print("{}",

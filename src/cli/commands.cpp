@@ -18,17 +18,12 @@
 #include "kvdiv/experiments/shapes.h"
 #include "kvdiv/experiments/trace.h"
 #include "kvdiv/io/files.h"
-#include "kvdiv/model/memory.h"
-#include "kvdiv/numerics/device.h"
-#include "kvdiv/numerics/switches.h"
-#include "kvdiv/numerics/torch_info.h"
-#include "kvdiv/report/environment.h"
 #include "kvdiv/report/records_reader.h"
-#include "kvdiv/report/render.h"
 #include "kvdiv/report/result_directory.h"
-#include "kvdiv/report/table.h"
 #include "measure.h"
+#include "merge.h"
 #include "params.h"
+#include "plain_commands.h"
 
 namespace kvdiv {
 namespace {
@@ -62,6 +57,12 @@ void check_device(c10::Device device, const RunParams& params) {
 }
 void check_device(c10::Device device, const MitigateParams& params) { require_remedies(device, params); }
 
+template <Described P>
+void check_shard(const Shard&, std::size_t, const P&) {}
+void check_shard(const Shard& shard, std::size_t n_prompts, const RunParams& params) {
+  require_shard(params, n_prompts, shard);
+}
+
 /// A command that measures on a model: session, result directory and report around one function.
 template <Described P>
 int measuring_command(const Invocation& invocation, const char* name, std::int64_t (*n_steps)(const P&),
@@ -77,7 +78,13 @@ int measuring_command(const Invocation& invocation, const char* name, std::int64
   }
   const auto session = open_session(model, prompts);
   check_device(session->device(), params);
-  MeasurePlan plan{name, effective(prompts, params), params.dtype, params.attention, n_steps(params)};
+  MeasurePlan plan{name,
+                   effective(prompts, params),
+                   params.dtype,
+                   params.attention,
+                   n_steps(params),
+                   parse_shard(take<ShardParams>(invocation).shard)};
+  check_shard(plan.shard, session->prompts.size(), params);
   return measure(invocation, plan, *session, [&](Context& context) { return experiment(context, params); });
 }
 
@@ -190,100 +197,28 @@ int selftest_command(const Invocation& invocation) {
                  [&](Context& context) { return run_selftest(context, models, params); });
 }
 
-int models_command(const Invocation& invocation) {
-  const auto models = list_models(find_data_paths());
-  Json out = Json::array();
-  TextTable table({"model", "architecture", "parameters", "on disk", "fits in float16", "where"});
-  table.left(1).left(5);
-  for (const ListedModel& m : models) {
-    Json row = {{"name", m.name},
-                {"kind", m.kind},
-                {"repo", m.repo},
-                {"architecture", m.architecture},
-                {"downloaded", m.downloaded()},
-                {"path", m.path ? Json(m.path->string()) : Json(nullptr)},
-                {"bytes_on_disk", m.bytes},
-                {"n_params", nullptr},
-                {"fits", nullptr},
-                {"problem", m.problem.empty() ? Json(nullptr) : Json(m.problem)}};
-    if (m.downloaded() && m.problem.empty()) {
-      Warnings ignored;
-      const Checkpoint checkpoint = Checkpoint::open(*m.path);
-      const ModelConfig config =
-          parse_model_config(checkpoint.config(), checkpoint.generation_config(), "config.json", ignored);
-      row["n_params"] = config.n_params();
-      row["fits"] = memory_need(config, DType::float16, 1024).total() <= available_memory_bytes();
-    }
-    const auto text = [&](const char* key) {
-      return row[key].is_null() ? std::string("–") : row[key].get<std::string>();
-    };
-    table.row({m.name, text("architecture"),
-               row["n_params"].is_null() ? "–" : with_commas(row["n_params"].get<std::uint64_t>()),
-               m.downloaded() ? human_bytes(static_cast<double>(m.bytes)) : "–",
-               row["fits"].is_null()     ? "–"
-               : row["fits"].get<bool>() ? "yes"
-                                         : "no",
-               !m.problem.empty() ? m.problem
-               : m.downloaded()   ? text("path")
-                                  : "not downloaded: " + m.repo});
-    out.push_back(std::move(row));
-  }
-  fmt::print("{}", take<JsonParams>(invocation).json ? out.dump(2) + "\n" : table.str(0));
-  return 0;
-}
-
-int env_command(const Invocation& invocation) {
-  const NumericGuard guard(NumericSwitches{});
-  Json out;
-  out["tool"] = describe_tool(libtorch_version());
-  std::string why;
-  const DeviceModule* const gpu = try_load_cuda(why);
-  out["environment"] = describe_environment(1, gpu != nullptr ? gpu->describe() : Json());
-  out["numerics"] = read_numerics();
-  if (gpu != nullptr) out["numerics"].update(gpu->read_numerics());
-  out["cuda"] = {{"available", gpu != nullptr}, {"reason", gpu != nullptr ? Json(nullptr) : Json(why)}};
-  if (take<JsonParams>(invocation).json) {
-    fmt::print("{}\n", out.dump(2));
-    return 0;
-  }
-  TextTable table({"", ""});
-  table.left(1);
-  for (const auto& [section, values] : out.items())
-    for (const auto& [key, value] : values.items())
-      table.row({section + "." + key, value.is_string() ? value.get<std::string>() : value.dump()});
-  fmt::print("{}", table.str(0));
-  return 0;
-}
-
-int report_command(const Invocation& invocation) {
-  if (invocation.positionals.size() != 1)
-    fail_usage("kvdiv report takes one result directory; see kvdiv report --help");
-  const Json report = read_report(invocation.positionals.front());
-  fmt::print("{}", take<JsonParams>(invocation).json ? report.dump(2) + "\n" : render_text(report));
-  return 0;
-}
-
 }  // namespace
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> table{
       {"run",
        "decode with cache ON and OFF side by side: metrics, flips, accuracy, verdict",
-       all_fields<ModelParams, RunParams, PromptParams, OutputParams, ConfigParams>(),
+       all_fields<ModelParams, RunParams, ShardParams, PromptParams, OutputParams, ResumeParams, ConfigParams>(),
        "",
        {"kvdiv run --model toy-gemma2 --dtype float16,float32 --limit 8",
-        "kvdiv run --model mistral --strategy greedy,top-k --seeds 5 --limit 100 --output results/mistral"},
+        "kvdiv run --model mistral --strategy greedy,top-k --seeds 5 --limit 100 --output results/mistral",
+        "kvdiv run --model mistral --shard 0/4 --output results/mistral-0 --resume"},
        run_command},
       {"drift",
        "per layer and head: how far hidden states and attention weights of the arms are apart at one decode step",
-       all_fields<ModelParams, DriftParams, PromptParams, OutputParams, ConfigParams>(),
+       all_fields<ModelParams, DriftParams, PromptParams, OutputParams, ResumeParams, ConfigParams>(),
        "",
        {"kvdiv drift --model toy-gemma2 --limit 12", "kvdiv drift --model mistral --samples 600 --step 1",
         "kvdiv drift --model toy-mistral --limit 4 --unaligned"},
        drift_command},
       {"falsify",
        "five attempts to break the explanation by rounding: dot products, propagation, projection, flips, wider dtypes",
-       all_fields<ModelParams, FalsifyParams, PromptParams, OutputParams, ConfigParams>(),
+       all_fields<ModelParams, FalsifyParams, PromptParams, OutputParams, ResumeParams, ConfigParams>(),
        "",
        {"kvdiv falsify --part dot", "kvdiv falsify --model toy-mistral --limit 12 --max-new-tokens 32",
         "kvdiv falsify --model mistral --part fp32 --samples 600"},
@@ -296,7 +231,7 @@ const std::vector<Command>& commands() {
        boundary_command},
       {"patch",
        "put K, V or the residual stream of one arm into the other: what the difference is made of",
-       all_fields<ModelParams, PatchParams, PromptParams, OutputParams, ConfigParams>(),
+       all_fields<ModelParams, PatchParams, PromptParams, OutputParams, ResumeParams, ConfigParams>(),
        "",
        {"kvdiv patch --model toy-mistral --limit 12",
         "kvdiv patch --model toy-mistral --limit 4 --what k,v --layers 2,3 --heads 0 --step 4 --positions stored",
@@ -304,34 +239,34 @@ const std::vector<Command>& commands() {
        patch_command},
       {"trace",
        "errors of K and V over layers, heads, positions and steps; where they are born; GQA amplification",
-       all_fields<ModelParams, TraceParams, PromptParams, OutputParams, ConfigParams>(),
+       all_fields<ModelParams, TraceParams, PromptParams, OutputParams, ResumeParams, ConfigParams>(),
        "",
        {"kvdiv trace --model toy-mistral --limit 12", "kvdiv trace --model toy-gemma2 --limit 4 --step 1,8 --no-gqa"},
        trace_command},
       {"noise",
        "noise of known size on K and V: flip probability against size, beside FP16's own error",
-       all_fields<ModelParams, NoiseParams, PromptParams, OutputParams, ConfigParams>(),
+       all_fields<ModelParams, NoiseParams, PromptParams, OutputParams, ResumeParams, ConfigParams>(),
        "",
        {"kvdiv noise --model toy-mistral --limit 12",
         "kvdiv noise --model toy-llama --limit 12 --what v --kind mantissa --mantissa-bits 7,3,2"},
        noise_command},
       {"mitigate",
        "remedies with their price: KL, flips, speed, bytes; the smallest set of operations to fix",
-       all_fields<ModelParams, MitigateParams, PromptParams, OutputParams, ConfigParams>(),
+       all_fields<ModelParams, MitigateParams, PromptParams, OutputParams, ResumeParams, ConfigParams>(),
        "",
        {"kvdiv mitigate --model toy-llama --limit 8",
         "kvdiv mitigate --model mistral --limit 20 --remedy invariant,float32,refresh:4,kv-int8 --max-kl 1e-6"},
        mitigate_command},
       {"shapes",
        "at which numbers of rows, keys and hidden keys a backend's result for the same row changes bits",
-       all_fields<ModelParams, ShapesParams, PromptParams, OutputParams, ConfigParams>(),
+       all_fields<ModelParams, ShapesParams, PromptParams, OutputParams, ResumeParams, ConfigParams>(),
        "",
        {"kvdiv shapes --model toy-mistral --dtype float16,bfloat16,float32",
         "kvdiv shapes --model mistral --backend torch --backend invariant --operation linear,attention"},
        shapes_command},
       {"paper",
        "the five experiments of the paper in one process; every published number beside the measured one",
-       all_fields<ModelParams, PaperParams, PromptParams, OutputParams, ConfigParams>(),
+       all_fields<ModelParams, PaperParams, PromptParams, OutputParams, ResumeParams, ConfigParams>(),
        "",
        {"kvdiv paper --model toy-mistral --limit 12 --seeds 2 --max-new-tokens 32",
         "kvdiv paper --model mistral --output results/paper-mistral"},
@@ -339,7 +274,7 @@ const std::vector<Command>& commands() {
        "paper.json"},
       {"selftest",
        "plants known faults one at a time, and looks at healthy runs: every one must be named for what it is",
-       all_fields<SelftestModels, SelftestParams, PromptParams, OutputParams, ConfigParams>(),
+       all_fields<SelftestModels, SelftestParams, PromptParams, OutputParams, ResumeParams, ConfigParams>(),
        "",
        {"kvdiv selftest", "kvdiv selftest --model toy-mistral --dtype bfloat16 --json"},
        selftest_command},
@@ -350,6 +285,13 @@ const std::vector<Command>& commands() {
        {"kvdiv check results/mistral --contract configs/contracts/float16.json --junit check.xml",
         "kvdiv check results/new --contract configs/contracts/float16.json --against results/old --json"},
        check_command},
+      {"merge",
+       "join the shards of one run (kvdiv run --shard i/n) into the report that one run would have given",
+       all_fields<MergeParams, OutputParams>(),
+       "DIR",
+       {"kvdiv merge results/mistral-0 results/mistral-1 --output results/mistral",
+        "kvdiv merge results/shard-* --output results/whole --json"},
+       merge_command},
       {"report",
        "print a result again without decoding",
        all_fields<JsonParams>(),

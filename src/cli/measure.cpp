@@ -5,6 +5,9 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "kvdiv/base/error.h"
 #include "kvdiv/base/interrupt.h"
@@ -12,6 +15,7 @@
 #include "kvdiv/numerics/switches.h"
 #include "kvdiv/numerics/torch_info.h"
 #include "kvdiv/report/environment.h"
+#include "kvdiv/report/identity.h"
 #include "kvdiv/report/render.h"
 #include "kvdiv/report/result_directory.h"
 #include "terminal.h"
@@ -23,14 +27,28 @@ namespace {
 class DirectorySink final : public RecordSink {
  public:
   using WriteReport = std::function<void(const ExperimentResult&)>;
-  DirectorySink(ResultDirectory& directory, WriteReport write) : directory_(directory), write_(std::move(write)) {}
+  DirectorySink(ResultDirectory& directory, TerminalProgress& progress, WriteReport write)
+      : directory_(directory), progress_(progress), write_(std::move(write)) {}
   void write(std::string_view type, const Json& record) override { directory_.append_line(type, record); }
   void commit() override { directory_.commit(); }
   void checkpoint(const ExperimentResult& so_far) override { write_(so_far); }
 
  private:
+  std::optional<FinishedPair> next_finished(const std::string& pair_id) override {
+    RecordsFile& records = directory_.records();
+    std::optional<FinishedPair> found = records.take_pair(pair_id);
+    if (!found && !is_at_end_) {
+      is_at_end_ = true;
+      if (records.n_taken() > 0 || !records.cut_note().empty())
+        progress_.note(fmt::format("{} pairs were there{}", records.n_taken(),
+                                   records.cut_note().empty() ? "" : "; dropped behind them: " + records.cut_note()));
+    }
+    return found;
+  }
   ResultDirectory& directory_;
+  TerminalProgress& progress_;
   WriteReport write_;
+  bool is_at_end_ = false;
 };
 
 Json describe_model(const Session& s) {
@@ -88,6 +106,7 @@ Json start_report(const Invocation& invocation, const MeasurePlan& plan, const S
   r["model"] = describe_model(s);
   r["data"] = describe_data(s);
   r["experiment"] = {{"name", plan.experiment}, {"params", plan.params}};
+  if (plan.shard.count > 1) r["experiment"]["shard"] = {{"index", plan.shard.index}, {"count", plan.shard.count}};
   return r;
 }
 
@@ -125,11 +144,34 @@ std::string default_output(const MeasurePlan& plan, const Session& s) {
   return fmt::format("results/{}-{}-{}", plan.experiment, name, utc_stamp_compact());
 }
 
-int exit_code(const ExperimentResult& result) {
-  if (!result.complete) return static_cast<int>(ErrorKind::interrupted);
-  const std::string kind = result.verdict.value("kind", "");
+int exit_code(bool complete, const Json& verdict) {
+  if (!complete) return static_cast<int>(ErrorKind::interrupted);
+  const std::string kind = verdict.value("kind", "");
   if (kind == "violated") return static_cast<int>(ErrorKind::violated);
   return kind == "invalid" ? static_cast<int>(ErrorKind::invalid_measurement) : 0;
+}
+
+/// What --resume finds there must be this run: the same in all that is measured and in all it is measured with.
+void require_same_run(const ResultDirectory& directory, const Json& report) {
+  const Json& there = directory.previous();
+  const Json here = Json::parse(report.dump(-1, ' ', false, Json::error_handler_t::replace));
+  std::vector<KeyDifference> differences = measured_differences(there, here);
+  if (differences.empty()) differences = environment_differences(there, here);
+  if (differences.empty()) differences = shard_differences(there, here);
+  if (!differences.empty())
+    fail_usage("--resume: {} holds another run: {}; use the same settings and machine, or another --output",
+               directory.path().string(), describe_differences(differences, "there", "here"));
+}
+
+Existing what_to_do(const OutputParams& output, bool resume) {
+  if (resume && output.overwrite) fail_usage("--resume and --overwrite contradict each other: give one of them");
+  if (resume && !output.output) fail_usage("--resume: say with --output which directory to go on with");
+  return resume ? Existing::resume : output.overwrite ? Existing::replace : Existing::refuse;
+}
+
+void print(const OutputParams& output, const Json& report) {
+  fmt::print("{}",
+             output.json ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : render_text(report));
 }
 
 }  // namespace
@@ -137,26 +179,39 @@ int exit_code(const ExperimentResult& result) {
 int measure(const Invocation& invocation, const MeasurePlan& plan, Session& session,
             const std::function<ExperimentResult(Context&)>& body) {
   const auto output = take<OutputParams>(invocation);
+  const Existing existing = what_to_do(output, take<ResumeParams>(invocation).resume);
   for (const Json& backend : plan.params.at("backend"))
     make_ops(backend.get<std::string>(), plan.attention, session.device());  // refused before anything is written
   session.require_room(plan.max_new_tokens);
   for (const DType dtype : plan.dtypes)
     require_memory(session.config, dtype, longest_prompt(session.prompts) + plan.max_new_tokens, session.device());
   const NumericGuard guard(session.switches);
-  ResultDirectory directory(output.output.value_or(default_output(plan, session)), output.overwrite);
+  ResultDirectory directory(output.output.value_or(default_output(plan, session)), existing);
   TerminalProgress progress(output.quiet ? Verbosity::quiet : output.verbose ? Verbosity::verbose : Verbosity::normal);
-  progress.note(fmt::format("{}: {}, {} prompts, {} thread{} → {}", plan.experiment, session.model.name,
-                            session.prompts.size(), session.n_threads, session.n_threads == 1 ? "" : "s",
-                            directory.path().string()));
+  progress.note(
+      fmt::format("{}: {}, {} prompts{}, {} thread{} → {}", plan.experiment, session.model.name, session.prompts.size(),
+                  plan.shard.count > 1 ? fmt::format(" (shard {}/{})", plan.shard.index, plan.shard.count) : "",
+                  session.n_threads, session.n_threads == 1 ? "" : "s", directory.path().string()));
   const auto start = std::chrono::steady_clock::now();
   Json report = start_report(invocation, plan, session);
+  const bool is_resumed = !directory.previous().is_null();
+  if (is_resumed) {
+    require_same_run(directory, report);
+    if (directory.previous().value("complete", false)) {
+      progress.note(fmt::format("{} is complete: nothing to go on with", directory.path().string()));
+      print(output, directory.previous());
+      return exit_code(true, directory.previous().value("verdict", Json::object()));
+    }
+    report["created_utc"] = directory.previous().value("created_utc", report["created_utc"]);
+  }
   const auto write = [&](const ExperimentResult& result) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     put_result(report, result, session, seconds);
+    report["timing"]["n_pairs_resumed"] = directory.records().n_taken();
     directory.write_report(report);
   };
-  write({});
-  DirectorySink sink(directory, write);
+  if (!is_resumed) write({});
+  DirectorySink sink(directory, progress, write);
   Context context{
       session.config,
       session.prompts,
@@ -175,16 +230,17 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
       session.warnings,
       progress,
       {},
-      session.device()};
+      session.device(),
+      plan.shard};
   if (session.tokenizer) context.detokenize = [&](std::span<const TokenId> ids) { return session.detokenize(ids); };
   const ExperimentResult result = body(context);
+  if (result.complete) directory.records().cut();
   write(result);
-  const std::string text =
-      output.json ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : render_text(report);
-  fmt::print("{}", text);
+  print(output, report);
   if (!result.complete)
-    fmt::print(stderr, "kvdiv: interrupted; what was finished is in {}\n", directory.path().string());
-  return exit_code(result);
+    fmt::print(stderr, "kvdiv: interrupted; go on with the same command and --resume --output {}\n",
+               directory.path().string());
+  return exit_code(result.complete, result.verdict);
 }
 
 }  // namespace kvdiv

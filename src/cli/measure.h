@@ -15,6 +15,7 @@ struct MeasurePlan {
   std::vector<DType> dtypes;  ///< that will be loaded
   std::string attention;
   std::int64_t max_new_tokens = 0;
+  Shard shard = {};  ///< of a run
 };
 
 /// Runs `body` on an opened session and writes the result. Returns the exit code.

@@ -47,6 +47,25 @@ void describe_fields(V& v, OutputParams& p) {
   v.field("verbose", p.verbose, "more notes on stderr");
 }
 
+/// Of the commands that measure: only their records can be gone on with.
+struct ResumeParams {
+  bool resume = false;
+};
+
+template <class V>
+void describe_fields(V& v, ResumeParams& p) {
+  v.field("resume", p.resume, "go on with the interrupted run in --output; starts it if there is none");
+}
+
+struct ShardParams {
+  std::optional<std::string> shard;
+};
+
+template <class V>
+void describe_fields(V& v, ShardParams& p) {
+  v.field("shard", p.shard, "i/n: decode every n-th pair from the i-th on (i from 0); kvdiv merge joins the n results");
+}
+
 struct ConfigParams {
   std::optional<std::string> config;
   bool print_config = false;

@@ -43,6 +43,14 @@ std::vector<double> ActivationTap::max_abs() const {
   return {host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.size(1)};
 }
 
+std::vector<double> ActivationTap::take_max_abs() {
+  std::vector<double> taken = max_abs();
+  if (kept_there_.defined()) kept_there_.zero_();
+  std::fill(max_abs_.begin(), max_abs_.end(), 0.0);
+  first_nonfinite_.reset();
+  return taken;
+}
+
 std::optional<std::int64_t> ActivationTap::first_nonfinite_layer() const {
   if (!kept_there_.defined()) return first_nonfinite_;
   const at::Tensor host = kept_there_.to(at::kCPU, at::kDouble).contiguous();

@@ -1,14 +1,11 @@
 #include "common_pairs.h"
 
+#include "common_fingerprint.h"
 #include "kvdiv/stats/answers.h"
 #include "kvdiv/stats/metrics.h"
 
 namespace kvdiv {
 namespace {
-
-std::string pair_id_of(const Condition& c, const PromptItem& prompt, std::int64_t seed) {
-  return fmt::format("{}/{}/s{}", c.name(), prompt.id, seed);
-}
 
 PairRecord pair_record(const Context& context, Clock clock, const Condition& c, const PromptItem& prompt,
                        std::int64_t seed, const PairOutcome& outcome) {
@@ -26,6 +23,9 @@ PairRecord pair_record(const Context& context, Clock clock, const Condition& c, 
   r.flip_index = outcome.flip_index;
   r.diverged = outcome.tokens_on != outcome.tokens_off;
   r.gold = prompt.gold;
+  r.n_tokens_computed_on = outcome.n_tokens_on;
+  r.n_tokens_computed_off = outcome.n_tokens_off;
+  r.nonfinite = outcome.nonfinite;
   // Under the forced clock OFF has a text of its own only as long as it agreed.
   const bool off_has_text = clock != Clock::forced || !outcome.flip_index;
   if (context.detokenize) {
@@ -46,6 +46,10 @@ PairRecord pair_record(const Context& context, Clock clock, const Condition& c, 
 
 }  // namespace
 
+std::string pair_id_of(const Condition& c, const PromptItem& prompt, std::int64_t seed) {
+  return fmt::format("{}/{}/s{}", c.name(), prompt.id, seed);
+}
+
 RecordedPair decode_to_records(Context& context, const Decoder& decoder, const DecodeParams& params, Clock clock,
                                const Condition& condition, const PromptItem& prompt, std::int64_t seed,
                                const RecordedStep& on_step, const PairAids& aids) {
@@ -55,6 +59,7 @@ RecordedPair decode_to_records(Context& context, const Decoder& decoder, const D
   request.graphs = aids.graphs;
   StepRecord record;
   record.pair_id = pair_id_of(condition, prompt, seed);
+  Fingerprinter fingerprinter;
   RecordedPair pair;
   pair.outcome = decode_pair(decoder, request, [&](const StepView& step) {
     put_metrics(metrics_of(step), record);
@@ -63,10 +68,15 @@ RecordedPair decode_to_records(Context& context, const Decoder& decoder, const D
     record.same_prefix = step.same_prefix;
     record.token_on = step.token_on;
     record.token_off = step.token_off;
+    fingerprinter.add(step);
     context.sink.add(record);
     on_step(record, step);
   });
   pair.record = pair_record(context, clock, condition, prompt, seed, pair.outcome);
+  if (aids.activations != nullptr) pair.record.max_abs_activation = aids.activations->take_max_abs();
+  const PairFingerprint seen = fingerprinter.take();
+  pair.record.logits_sha256_on = seen.on;
+  pair.record.logits_sha256_off = seen.off;
   context.sink.add(pair.record);
   context.sink.commit();
   return pair;

@@ -37,6 +37,9 @@ class PaperSink final : public RecordSink {
   bool is_run = true;
 
  private:
+  std::optional<FinishedPair> next_finished(const std::string& pair_id) override {
+    return is_run ? to_.take_finished(pair_id) : std::nullopt;
+  }
   RecordSink& to_;
   const ExperimentResult& so_far_;
 };

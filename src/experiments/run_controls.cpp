@@ -11,41 +11,33 @@ constexpr std::int64_t kOffsetBytes = 24, kGpuOffsetBytes = 128;
 
 }  // namespace
 
-void Fingerprinter::add(const StepView& step) {
-  if (!step.same_prefix || step.step >= kControlSteps) return;
-  const auto add = [](Sha256& hash, std::span<const double> row) { hash.update(row.data(), row.size_bytes()); };
-  add(on_, step.logits_on());
-  add(off_, step.logits_off());
-}
-
-PairFingerprint Fingerprinter::take() { return {on_.hex(), off_.hex()}; }
-
 bool ControlTally::all_hold() const { return failed().empty(); }
+
+std::span<const std::pair<bool ControlTally::*, const char*>> boolean_controls() {
+  static constexpr std::array<std::pair<bool ControlTally::*, const char*>, 5> controls{
+      {{&ControlTally::on_on_bit_equal, "on_on_bit_equal"},
+       {&ControlTally::off_off_bit_equal, "off_off_bit_equal"},
+       {&ControlTally::prefill_bit_equal, "prefill_bit_equal"},
+       {&ControlTally::order_independent, "order_independent"},
+       {&ControlTally::alignment_independent, "alignment_independent"}}};
+  return controls;
+}
 
 std::vector<std::string> ControlTally::failed() const {
   std::vector<std::string> names;
-  const auto note = [&](bool holds, const char* name) {
-    if (!holds) names.emplace_back(name);
-  };
-  note(on_on_bit_equal, "on_on_bit_equal");
-  note(off_off_bit_equal, "off_off_bit_equal");
-  note(prefill_bit_equal, "prefill_bit_equal");
-  note(order_independent, "order_independent");
-  note(alignment_independent, "alignment_independent");
-  note(n_tokens_on.expected == n_tokens_on.computed, "n_tokens_computed_on");
-  note(n_tokens_off.expected == n_tokens_off.computed, "n_tokens_computed_off");
+  for (const auto& [member, key] : boolean_controls())
+    if (!(this->*member)) names.emplace_back(key);
+  if (n_tokens_on.expected != n_tokens_on.computed) names.emplace_back("n_tokens_computed_on");
+  if (n_tokens_off.expected != n_tokens_off.computed) names.emplace_back("n_tokens_computed_off");
   return names;
 }
 
 Json to_json(const ControlTally& t) {
-  const auto count = [](const TokenCount& c) { return Json{{"expected", c.expected}, {"computed", c.computed}}; };
-  return {{"on_on_bit_equal", t.on_on_bit_equal},
-          {"off_off_bit_equal", t.off_off_bit_equal},
-          {"prefill_bit_equal", t.prefill_bit_equal},
-          {"order_independent", t.order_independent},
-          {"alignment_independent", t.alignment_independent},
-          {"n_tokens_computed_on", count(t.n_tokens_on)},
-          {"n_tokens_computed_off", count(t.n_tokens_off)}};
+  Json j = Json::object();
+  for (const auto& [member, key] : boolean_controls()) j[key] = t.*member;
+  j["n_tokens_computed_on"] = to_json_value(t.n_tokens_on);
+  j["n_tokens_computed_off"] = to_json_value(t.n_tokens_off);
+  return j;
 }
 
 PairFingerprint fingerprint_pair(const Decoder& decoder, const RunParams& params, const Condition& condition,

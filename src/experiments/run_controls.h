@@ -4,29 +4,16 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common_fingerprint.h"
 #include "common_setup.h"
 #include "kvdiv/experiments/run.h"
 
 namespace kvdiv {
-
-/// Fingerprints of the logits that each arm produced in the first steps of a pair.
-struct PairFingerprint {
-  std::string on, off;
-  bool operator==(const PairFingerprint&) const = default;
-};
-
-/// Hashes the FP64 images of the logits: equal hashes mean equal bits.
-class Fingerprinter {
- public:
-  void add(const StepView& step);
-  PairFingerprint take();
-
- private:
-  Sha256 on_, off_;
-};
 
 struct ControlTally {
   bool on_on_bit_equal = true, off_off_bit_equal = true, prefill_bit_equal = true, order_independent = true;
@@ -38,6 +25,9 @@ struct ControlTally {
   std::vector<std::string> failed() const;
 };
 
+/// The controls that are true or false, by their key.
+std::span<const std::pair<bool ControlTally::*, const char*>> boolean_controls();
+
 Json to_json(const ControlTally& tally);
 
 /// One pair of the main pass, to be repeated.
@@ -47,8 +37,7 @@ struct ControlPair {
   PairFingerprint seen;
 };
 
-inline constexpr std::int64_t kControlSteps = 16;  ///< steps of a pair that the controls repeat
-inline constexpr std::size_t kControlPairs = 2;    ///< pairs of each condition that they repeat
+inline constexpr std::size_t kControlPairs = 2;  ///< pairs of each condition that they repeat
 
 /// Decodes a pair's first steps again under the forced clock.
 PairFingerprint fingerprint_pair(const Decoder& decoder, const RunParams& params, const Condition& condition,

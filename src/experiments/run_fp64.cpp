@@ -32,10 +32,31 @@ LoadedModel load_float64(Context& context, const RunParams& params, std::string&
   }
 }
 
-struct GroupSums {
-  double kl = 0.0;
-  std::int64_t n_steps = 0;
-};
+/// Of a pair that came out of the context's prompts.
+const PromptItem& prompt_of(const Context& context, const DifferingPair& pair) {
+  const auto at = std::find_if(context.prompts.begin(), context.prompts.end(),
+                               [&](const PromptItem& p) { return p.id == pair.prompt_id; });
+  if (at == context.prompts.end()) fail(ErrorKind::internal, "no prompt {}", pair.prompt_id);
+  return *at;
+}
+
+Fp64Pair decode_in_float64(const Context& context, const Decoder& decoder, RunParams params, const Condition& wide,
+                           const DifferingPair& pair) {
+  params.max_new_tokens = steps_of(params, pair);
+  const PromptItem& prompt = prompt_of(context, pair);
+  PairRequest request = make_request(context.config, params, Clock::forced, wide, prompt, pair.seed);
+  request.planted = context.planted;
+  Fp64Pair out{fp64_name_of(pair), group_of(pair), 0, 0.0, 0.0};
+  double kl = 0.0;  // plain: an infinite term must stay infinite
+  decode_pair(decoder, request, [&](const StepView& step) {
+    const StepMetrics m = metrics_of(step);
+    kl += m.kl_on_off_nats;
+    ++out.n_steps;
+    out.max_abs_dlogit = std::max(out.max_abs_dlogit, m.max_abs_dlogit);
+  });
+  out.mean_kl_nats = out.n_steps > 0 ? kl / static_cast<double>(out.n_steps) : 0.0;
+  return out;
+}
 
 }  // namespace
 
@@ -47,16 +68,16 @@ void PairTally::add(const StepRecord& record) {
   if (record.kl_on_off_nats > largest_) largest_ = record.kl_on_off_nats, worst_step_ = record.step;
 }
 
-std::optional<DifferingPair> PairTally::take(const Condition& condition, const PromptItem& prompt,
+std::optional<DifferingPair> PairTally::take(const Condition& condition, const std::string& prompt_id,
                                              std::int64_t seed) const {
   if (!differs_) return std::nullopt;
-  return DifferingPair{condition, &prompt, seed, sum_ / static_cast<double>(n_), worst_step_};
+  return DifferingPair{condition, prompt_id, seed, sum_ / static_cast<double>(n_), worst_step_};
 }
 
 void DifferingPairs::add(const DifferingPair& pair) {
   // A prompt and seed that differed in several dtypes is decoded again once.
   const auto same = std::find_if(kept_.begin(), kept_.end(), [&](const DifferingPair& k) {
-    return group_of(k) == group_of(pair) && k.prompt == pair.prompt && k.seed == pair.seed;
+    return group_of(k) == group_of(pair) && k.prompt_id == pair.prompt_id && k.seed == pair.seed;
   });
   if (same == kept_.end())
     kept_.push_back(pair);
@@ -79,10 +100,38 @@ std::vector<DifferingPair> DifferingPairs::sample() const {
   return out;
 }
 
+std::string fp64_name_of(const DifferingPair& pair) {
+  return fmt::format("{}/{}/s{}", group_of(pair), pair.prompt_id, pair.seed);
+}
+
+Fp64Check total_of(std::vector<Fp64Pair> pairs) {
+  struct Sums {
+    double kl = 0.0;
+    std::int64_t n_steps = 0;
+  };
+  Fp64Check check;
+  std::map<std::string, Sums> groups;
+  for (const Fp64Pair& p : pairs) {
+    Sums& sums = groups[p.group];
+    sums.kl += p.mean_kl_nats * static_cast<double>(p.n_steps);
+    sums.n_steps += p.n_steps;
+    check.n_steps += p.n_steps;
+    check.max_abs_dlogit = std::max(check.max_abs_dlogit, p.max_abs_dlogit);
+  }
+  // The backend or strategy with most left decides: a fault of one must not be thinned by the others.
+  for (const auto& [name, sums] : groups)
+    if (sums.n_steps > 0)
+      check.mean_kl_nats = std::max(check.mean_kl_nats, sums.kl / static_cast<double>(sums.n_steps));
+  check.n_pairs = std::ssize(pairs);
+  check.pairs = std::move(pairs);
+  return check;
+}
+
 std::optional<Fp64Check> check_in_float64(Context& context, const RunParams& params,
                                           std::span<const DifferingPair> pairs) {
   std::int64_t longest = 0;
-  for (const DifferingPair& p : pairs) longest = std::max(longest, std::ssize(p.prompt->ids) + steps_of(params, p));
+  for (const DifferingPair& p : pairs)
+    longest = std::max(longest, std::ssize(prompt_of(context, p).ids) + steps_of(params, p));
   const auto need = memory_need(context.config, DType::float64, longest).total();
   if (need > available_memory_bytes(context.device)) {
     context.warnings.add(WarningCode::fp64_check_skipped,
@@ -90,8 +139,7 @@ std::optional<Fp64Check> check_in_float64(Context& context, const RunParams& par
     return std::nullopt;
   }
   context.progress.stage("float64 control");
-  Fp64Check check;
-  std::map<std::string, GroupSums> groups;
+  std::vector<Fp64Pair> done;
   std::map<std::string, LoadedModel> models;  // by the backend of the run
   for (const DifferingPair& p : pairs) {
     std::string backend = p.condition.backend;
@@ -100,27 +148,12 @@ std::optional<Fp64Check> check_in_float64(Context& context, const RunParams& par
         known != models.end()
             ? known->second
             : models.emplace(p.condition.backend, load_float64(context, params, backend)).first->second;
-    RunParams own = params;
-    own.max_new_tokens = steps_of(params, p);
-    const Condition wide{DType::float64, backend, p.condition.strategy};
-    PairRequest request = make_request(context.config, own, Clock::forced, wide, *p.prompt, p.seed);
-    request.planted = context.planted;
-    GroupSums& sums = groups[group_of(p)];
-    decode_pair(model.decoder, request, [&](const StepView& step) {
-      const StepMetrics m = metrics_of(step);
-      sums.kl += m.kl_on_off_nats;
-      ++sums.n_steps;
-      check.max_abs_dlogit = std::max(check.max_abs_dlogit, m.max_abs_dlogit);
-      ++check.n_steps;
-    });
-    context.progress.update({++check.n_pairs, std::ssize(pairs), 0.0, 0.0});
+    done.push_back(
+        decode_in_float64(context, model.decoder, params, {DType::float64, backend, p.condition.strategy}, p));
+    context.progress.update({std::ssize(done), std::ssize(pairs), 0.0, 0.0});
   }
   context.progress.end_stage();
-  // The backend or strategy with most left decides: a fault of one must not be thinned by the others.
-  for (const auto& [name, sums] : groups)
-    if (sums.n_steps > 0)
-      check.mean_kl_nats = std::max(check.mean_kl_nats, sums.kl / static_cast<double>(sums.n_steps));
-  return check;
+  return total_of(std::move(done));
 }
 
 Diagnosis diagnose_pairs(Context& context, const RunParams& params, std::span<const DifferingPair> pairs) {
@@ -132,7 +165,8 @@ Diagnosis diagnose_pairs(Context& context, const RunParams& params, std::span<co
   DiagnosisOptions options;
   for (const DifferingPair& p : pairs) {
     options.max_steps = std::max(options.max_steps, std::min(params.max_new_tokens, p.worst_step + 1));
-    if (std::find(prompts.begin(), prompts.end(), p.prompt->ids) == prompts.end()) prompts.push_back(p.prompt->ids);
+    const PromptItem& prompt = prompt_of(context, p);
+    if (std::find(prompts.begin(), prompts.end(), prompt.ids) == prompts.end()) prompts.push_back(prompt.ids);
   }
   Diagnosis d = diagnose({arms, arms, prompts}, options);
   context.progress.end_stage();

@@ -16,7 +16,7 @@ namespace kvdiv {
 /// A pair whose arms were not bit-equal.
 struct DifferingPair {
   Condition condition;
-  const PromptItem* prompt = nullptr;
+  std::string prompt_id;
   std::int64_t seed = 0;
   double mean_kl_nats = 0.0;    ///< over its same-prefix steps
   std::int64_t worst_step = 0;  ///< the one with the largest KL
@@ -27,7 +27,7 @@ class PairTally {
  public:
   void add(const StepRecord& record);
   /// None if every step was bit-equal.
-  std::optional<DifferingPair> take(const Condition& condition, const PromptItem& prompt, std::int64_t seed) const;
+  std::optional<DifferingPair> take(const Condition& condition, const std::string& prompt_id, std::int64_t seed) const;
 
  private:
   double sum_ = 0.0, largest_ = -1.0;
@@ -49,6 +49,12 @@ class DifferingPairs {
  private:
   std::vector<DifferingPair> kept_;
 };
+
+/// The control's numbers from those of its pairs: the backend or strategy with most left decides.
+Fp64Check total_of(std::vector<Fp64Pair> pairs);
+
+/// What the pair is called in the control, whatever its dtype: "torch/greedy/gsm8k-5/s0".
+std::string fp64_name_of(const DifferingPair& pair);
 
 /// Decodes the pairs again in float64, by their own backend where it has float64, else by torch. Null, with a warning,
 /// if that does not fit into memory.

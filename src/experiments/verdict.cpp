@@ -58,14 +58,13 @@ Verdict decide(std::span<const VerdictInput> conditions, const std::optional<Fp6
 }
 
 Json with_diagnosis(const Verdict& bug, const Diagnosis& d) {
-  Json j = to_json_value(bug);
+  Json j = Json::object();
   j["where"] = d.where ? to_json_value(*d.where) : Json(nullptr);
   j["nearest"] = nullptr;
   const bool is_known = find_enum<Fault>(d.name).has_value();
-  std::string sentence = bug.sentence;
+  std::string text;
   if (d.where)
-    sentence +=
-        fmt::format(" The arms part at step {}, layer {}, {}", d.where->step, d.where->layer, d.where->operation);
+    text = fmt::format(" The arms part at step {}, layer {}, {}", d.where->step, d.where->layer, d.where->operation);
   if (is_known || !d.nearest.empty()) {
     const std::string symptom = is_known ? d.name : d.nearest.front().symptom;
     Json distance = nullptr;
@@ -75,12 +74,19 @@ Json with_diagnosis(const Verdict& bug, const Diagnosis& d) {
                     {"distance_nats", distance},
                     {"evidence", d.sentence},
                     {"compared_to", to_json_value(d.nearest)}};
-    sentence += is_known ? fmt::format(", as {} does: {}.", symptom, d.sentence)
-                         : fmt::format("; no known symptom fits, the nearest in its numbers is {}.", symptom);
+    text += is_known ? fmt::format(", as {} does: {}.", symptom, d.sentence)
+                     : fmt::format("; no known symptom fits, the nearest in its numbers is {}.", symptom);
   } else if (d.where) {
-    sentence += ".";
+    text += ".";
   }
-  j["sentence"] = sentence;
+  j["diagnosis"] = text;
+  return with_diagnosis(bug, j);
+}
+
+Json with_diagnosis(const Verdict& bug, const Json& diagnosed) {
+  Json j = to_json_value(bug);
+  for (const char* key : {"where", "nearest", "diagnosis"}) j[key] = diagnosed.value(key, Json());
+  if (j["diagnosis"].is_string()) j["sentence"] = bug.sentence + j["diagnosis"].get<std::string>();
   return j;
 }
 

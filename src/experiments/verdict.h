@@ -24,10 +24,28 @@ struct VerdictInput {
   double mean_kl_nats = 0.0, max_abs_dlogit = 0.0;
 };
 
+/// A pair decoded again in FP64, along ON's tokens there.
+struct Fp64Pair {
+  std::string pair;   ///< "torch/greedy/gsm8k-5/s0"
+  std::string group;  ///< "torch/greedy": what is averaged together
+  std::int64_t n_steps = 0;
+  double mean_kl_nats = 0.0, max_abs_dlogit = 0.0;
+};
+
+template <class V>
+void describe_fields(V& v, Fp64Pair& p) {
+  v.field("pair", p.pair);
+  v.field("group", p.group);
+  v.field("n_steps", p.n_steps);
+  v.field("mean_kl_on_off_nats", p.mean_kl_nats);
+  v.field("max_abs_dlogit", p.max_abs_dlogit);
+}
+
 /// The same comparison in FP64 on the pairs that differed most.
 struct Fp64Check {
   std::int64_t n_pairs = 0, n_steps = 0;
   double mean_kl_nats = 0.0, max_abs_dlogit = 0.0;
+  std::vector<Fp64Pair> pairs = {};
 };
 
 template <class V>
@@ -36,6 +54,7 @@ void describe_fields(V& v, Fp64Check& c) {
   v.field("n_steps", c.n_steps);
   v.field("mean_kl_on_off_nats", c.mean_kl_nats);
   v.field("max_abs_dlogit", c.max_abs_dlogit);
+  v.field("pairs", c.pairs);
 }
 
 struct Verdict {
@@ -54,8 +73,11 @@ Verdict decide(std::span<const VerdictInput> conditions, const std::optional<Fp6
                std::span<const std::string> problems);
 
 /// The verdict as it stands in the report, with `where` {step, layer, operation, arm} and `nearest` {symptom,
-/// distance_nats, evidence, compared_to}; the sentence says both. `nearest` is null where no known symptom fits and none
+/// distance_nats, evidence, compared_to}; `diagnosis` says both, and ends the sentence. `nearest` is null where no known symptom fits and none
 /// was simulated.
 Json with_diagnosis(const Verdict& bug, const Diagnosis& diagnosis);
+
+/// The same with the diagnosis that another verdict holds: of a shard.
+Json with_diagnosis(const Verdict& bug, const Json& diagnosed);
 
 }  // namespace kvdiv

@@ -85,6 +85,7 @@ Json describe_environment(int n_threads, const Json& gpu) {
 Json describe_tool(const std::string& libtorch_version) {
   return {{"name", "kvdiv"},
           {"version", KVDIV_VERSION},
+          {"numeric_version", KVDIV_NUMERIC_VERSION},
           {"git_commit", KVDIV_GIT_COMMIT[0] != '\0' ? Json(KVDIV_GIT_COMMIT) : Json(nullptr)},
           {"build_type", KVDIV_BUILD_TYPE},
           {"compiler", KVDIV_COMPILER},

@@ -1,7 +1,5 @@
 #include "kvdiv/report/result_directory.h"
 
-#include <cerrno>
-#include <cstring>
 #include <system_error>
 
 #include "kvdiv/base/error.h"
@@ -11,23 +9,29 @@ namespace kvdiv {
 
 namespace fs = std::filesystem;
 
-ResultDirectory::ResultDirectory(fs::path path, bool overwrite) : path_(std::move(path)) {
+ResultDirectory::ResultDirectory(fs::path path, Existing existing) : path_(std::move(path)) {
   std::error_code code;
   fs::create_directories(path_, code);
   if (code || !fs::is_directory(path_))
     fail_unreadable("--output {}: cannot make the directory: {}", path_.string(),
                     code ? code.message() : "it is a file");
-  const bool has_result = fs::exists(path_ / kReportFile) || fs::exists(path_ / kRecordsFile);
-  if (has_result && !overwrite)
-    fail_usage("--output {}: holds a result already; use --overwrite or another directory", path_.string());
-  fs::remove(path_ / kReportFile, code);
-  records_ = std::fopen((path_ / kRecordsFile).c_str(), "wb");
-  if (records_ == nullptr)
-    fail_unreadable("{}: cannot be written: {}", (path_ / kRecordsFile).string(), std::strerror(errno));
-}
-
-ResultDirectory::~ResultDirectory() {
-  if (records_ != nullptr) std::fclose(records_);
+  const bool has_report = fs::exists(path_ / kReportFile);
+  const bool has_records = fs::exists(path_ / kRecordsFile) && fs::file_size(path_ / kRecordsFile, code) > 0;
+  if (existing == Existing::refuse && (has_report || has_records))
+    fail_usage(
+        "--output {}: holds a result already; go on with it (--resume), replace it (--overwrite), or use another "
+        "directory",
+        path_.string());
+  records_ = std::make_unique<RecordsFile>(path_ / kRecordsFile);
+  if (existing != Existing::resume) {
+    fs::remove(path_ / kReportFile, code);
+    records_->cut();
+  } else if (has_report) {
+    previous_ = read_report(path_);
+  } else if (has_records) {
+    fail_unreadable("{}: there are records but no {}, so nothing says what they are of; start over with --overwrite",
+                    path_.string(), kReportFile);
+  }
 }
 
 void ResultDirectory::append_line(std::string_view type, const Json& record) {
@@ -40,10 +44,7 @@ void ResultDirectory::append_line(std::string_view type, const Json& record) {
 }
 
 void ResultDirectory::commit() {
-  const bool written = std::fwrite(pending_.data(), 1, pending_.size(), records_) == pending_.size();
-  if (!written || std::fflush(records_) != 0)
-    fail_unreadable("{}: cannot be written: {}; free some space and run again", (path_ / kRecordsFile).string(),
-                    std::strerror(errno));
+  records_->commit(pending_);
   pending_.clear();
 }
 

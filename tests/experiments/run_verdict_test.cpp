@@ -135,7 +135,7 @@ TEST(Fp64Control, CoversWhatWasRun) {
     return f.loader(dtype, attention);
   };
   const auto pair = [&](const std::string& backend, Strategy strategy, std::int64_t seed, double kl) {
-    return DifferingPair{{DType::float16, backend, strategy}, &f.prompts.front(), seed, kl, 1};
+    return DifferingPair{{DType::float16, backend, strategy}, f.prompts.front().id, seed, kl, 1};
   };
   DifferingPairs pairs;
   for (std::int64_t seed = 0; seed < 6; ++seed) pairs.add(pair("torch", Strategy::top_k, seed, 1e-6 * static_cast<double>(seed)));
@@ -150,6 +150,8 @@ TEST(Fp64Control, CoversWhatWasRun) {
   const auto check = check_in_float64(context, quick(), sample);
   ASSERT_TRUE(check);
   EXPECT_EQ(check->n_pairs, 3);
+  ASSERT_EQ(check->pairs.size(), 3u);
+  EXPECT_EQ(check->pairs[2].pair, "narrow/greedy/" + f.prompts.front().id + "/s0");
   EXPECT_EQ(check->n_steps, 3 * 6);
   EXPECT_LT(check->mean_kl_nats, 1e-20);
   EXPECT_EQ(loaded, (std::set<std::pair<DType, std::string>>{{DType::float64, "torch"}}));
@@ -157,18 +159,17 @@ TEST(Fp64Control, CoversWhatWasRun) {
 
 TEST(PairTally, KeepsMeanAndWorstStep) {
   PairTally tally;
-  const PromptItem prompt{"p", "", 0, {1, 2}, std::nullopt};
   StepRecord r;
   r.same_prefix = true, r.bit_equal = true;
   tally.add(r);
-  EXPECT_FALSE(tally.take({}, prompt, 0)) << "bit-equal so far";
+  EXPECT_FALSE(tally.take({}, "p", 0)) << "bit-equal so far";
   r.step = 1, r.bit_equal = false, r.kl_on_off_nats = 3.0;
   tally.add(r);
   r.step = 2, r.kl_on_off_nats = 1.0;
   tally.add(r);
   r.step = 3, r.same_prefix = false, r.kl_on_off_nats = 100.0;
   tally.add(r);
-  const auto pair = tally.take({}, prompt, 4);
+  const auto pair = tally.take({}, "p", 4);
   ASSERT_TRUE(pair);
   EXPECT_DOUBLE_EQ(pair->mean_kl_nats, 4.0 / 3.0);
   EXPECT_EQ(pair->worst_step, 1);

@@ -59,7 +59,7 @@ TEST(RecordsReader, DropsATornLastLineAndNamesABadOne) {
 TEST(ResultDirectory, WritesPairByPair) {
   const Dir dir;
   {
-    ResultDirectory result(dir.path(), false);
+    ResultDirectory result(dir.path(), Existing::refuse);
     StepRecord step;
     step.pair_id = "a";
     step.kl_on_off_nats = std::numeric_limits<double>::infinity();
@@ -80,8 +80,8 @@ TEST(ResultDirectory, WritesPairByPair) {
   EXPECT_TRUE(step["kl_on_off_nats"].is_null()) << "a non-finite number is null";
   EXPECT_EQ(step["js_nats"].get<double>(), 0.1) << "numbers round-trip";
   EXPECT_EQ(pair["text_on"], "half a \xEF\xBF\xBD");
-  EXPECT_THROW(ResultDirectory(dir.path(), false), Error);
-  const ResultDirectory replaced(dir.path(), true);
+  EXPECT_THROW(ResultDirectory(dir.path(), Existing::refuse), Error);
+  const ResultDirectory replaced(dir.path(), Existing::replace);
   EXPECT_EQ(read_text_file(dir.path() / kRecordsFile), "");
 }
 
@@ -89,7 +89,7 @@ TEST(ResultDirectory, LeavesOtherFilesAlone) {
   const Dir dir;
   fs::create_directories(dir.path());
   write_text_file_atomically(dir.path() / "notes.txt", "mine");
-  ResultDirectory result(dir.path(), true);
+  ResultDirectory result(dir.path(), Existing::replace);
   result.write_report({{"schema", "kvdiv/report/1"}});
   EXPECT_EQ(read_text_file(dir.path() / "notes.txt"), "mine");
   EXPECT_EQ(read_report(dir.path())["schema"], "kvdiv/report/1");

@@ -3,8 +3,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/Parallel.h>
 
-#include <unistd.h>
-
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -20,6 +18,7 @@
 #include "kvdiv/io/safetensors.h"
 #include "kvdiv/model/dtype.h"
 #include "kvdiv/model/weights.h"
+#include "support/temp_dir.h"
 
 namespace kvdiv::test {
 
@@ -135,25 +134,5 @@ inline std::vector<RawTensor> raw_tensors(const std::filesystem::path& dir) {
   }
   return out;
 }
-
-/// A fresh directory under the test's working directory, removed at the end.
-class TempDir {
- public:
-  TempDir() {
-    static int counter = 0;
-    path_ = std::filesystem::temp_directory_path() / fmt::format("kvdiv-test-{}-{}", ::getpid(), counter++);
-    std::filesystem::create_directories(path_);
-  }
-  ~TempDir() {
-    std::error_code code;
-    std::filesystem::remove_all(path_, code);
-  }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace kvdiv::test

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kvdiv/base/fields.h"
+#include "kvdiv/base/pair_facts.h"
 
 namespace kvdiv {
 
@@ -26,6 +27,13 @@ struct PairRecord {
   bool diverged = false;
   std::optional<std::string> answer_on, answer_off, gold;
   std::optional<bool> correct_on, correct_off;
+  // What the controls and the condition need beside the tokens, so that a run is a function of its records. An older
+  // writer's records lack these keys.
+  TokenCount n_tokens_computed_on, n_tokens_computed_off;
+  std::optional<NonfiniteStop> nonfinite;
+  std::optional<std::vector<double>> max_abs_activation;  ///< 0: embeddings, 1…L, L+1: final norm; both arms; FP16 only
+  /// Of each arm's logits of the first 16 same-prefix steps, in the compute dtype: equal hashes are equal bits.
+  std::string logits_sha256_on, logits_sha256_off;
 };
 
 template <class V>
@@ -49,6 +57,12 @@ void describe_fields(V& v, PairRecord& r) {
   v.field("gold", r.gold);
   v.field("correct_on", r.correct_on);
   v.field("correct_off", r.correct_off);
+  v.field("n_tokens_computed_on", r.n_tokens_computed_on);
+  v.field("n_tokens_computed_off", r.n_tokens_computed_off);
+  v.field("nonfinite", r.nonfinite);
+  v.field("max_abs_activation", r.max_abs_activation);
+  v.field("logits_sha256_on", r.logits_sha256_on);
+  v.field("logits_sha256_off", r.logits_sha256_off);
 }
 
 struct StepRecord {
@@ -86,6 +100,12 @@ void describe_fields(V& v, StepRecord& r) {
   v.field("tie_off", r.tie_off);
   v.field("n_nonfinite", r.n_nonfinite);
 }
+
+/// A pair as it stands in records.jsonl: its steps, then the pair.
+struct FinishedPair {
+  std::vector<StepRecord> steps;
+  PairRecord pair;
+};
 
 /// How far two states of the residual stream are apart. "trimmed": without the three dimensions that are largest in OFF,
 /// because a few massive dimensions can hide, or make, everything that a norm shows.

@@ -26,6 +26,7 @@ enum class WarningCode {
   busy_machine,
   source_incomplete,
   source_invalid,
+  unlike_environments,
   all_warnings_end,  ///< not a warning: the number of the cases above
 };
 
@@ -49,6 +50,8 @@ std::string_view remedy_of(WarningCode code);
 class Warnings {
  public:
   void add(WarningCode code, std::string message);
+  /// One that another report holds.
+  void keep(Warning warning);
   const std::vector<Warning>& all() const { return all_; }
 
  private:

@@ -23,6 +23,9 @@ class ActivationTap final : public Tap {
 
   /// Of the layers' finite outputs; 0 where none was.
   std::vector<double> max_abs() const;
+  /// The same, and forgets them: what follows is counted anew. On a GPU the numbers stay where they are, because recorded
+  /// launches write there.
+  std::vector<double> take_max_abs();
   /// The first layer (index as above) at which a NaN or an infinity was seen.
   std::optional<std::int64_t> first_nonfinite_layer() const;
 

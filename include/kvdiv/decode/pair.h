@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kvdiv/base/enums.h"
+#include "kvdiv/base/pair_facts.h"
 #include "kvdiv/base/step_metrics.h"
 #include "kvdiv/base/text.h"
 #include "kvdiv/decode/activations.h"
@@ -73,20 +74,6 @@ struct EnumNames<Finish> {
   static constexpr std::string_view what = "finish";
   static constexpr std::array<std::pair<Finish, std::string_view>, 3> values{
       {{Finish::eos, "eos"}, {Finish::length, "length"}, {Finish::nonfinite, "nonfinite"}}};
-};
-
-/// Where a pair stopped because logits were not finite.
-struct NonfiniteStop {
-  Arm arm = Arm::on;
-  std::int64_t step = 0;
-  std::int64_t layer =
-      0;  ///< first one whose output is not finite: 0 embeddings, 1…L blocks, L+1 final norm, L+2 logits
-  double max_abs_before = 0.0;  ///< largest |activation| of the layers before it
-};
-
-struct TokenCount {
-  std::int64_t expected = 0;  ///< what the arm must compute: ON prompt + steps − 1 rows, OFF the whole prefix each step
-  std::int64_t computed = 0;  ///< what its stepper sent through the decoder
 };
 
 struct PairOutcome {

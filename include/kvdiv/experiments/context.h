@@ -54,8 +54,25 @@ class RecordSink {
   virtual void see(const StepRecord&) {}
   virtual void see(const PairRecord&) {}
   virtual void commit() = 0;
+  /// The pair, if it is the next of those that an interrupted run left: it is seen, and not written again. None: decode it.
+  std::optional<FinishedPair> take_finished(const std::string& pair_id) {
+    std::optional<FinishedPair> found = next_finished(pair_id);
+    if (!found) return found;
+    for (const StepRecord& step : found->steps) see(step);
+    see(found->pair);
+    return found;
+  }
   /// Called when a condition is complete, with the result so far: the report on disk follows the run.
   virtual void checkpoint(const struct ExperimentResult& so_far) = 0;
+
+ private:
+  virtual std::optional<FinishedPair> next_finished(const std::string&) { return std::nullopt; }
+};
+
+/// A part of a run: of each condition's pairs, counted from 0, every `count`-th from `index` on.
+struct Shard {
+  std::int64_t index = 0, count = 1;
+  bool holds(std::int64_t pair) const { return pair % count == index; }
 };
 
 struct Context {
@@ -72,6 +89,8 @@ struct Context {
   Planted planted = {};
   /// Where `load` puts models.
   c10::Device device = c10::kCPU;
+  /// Which pairs of a `run` are decoded here.
+  Shard shard = {};
 };
 
 struct ExperimentResult {

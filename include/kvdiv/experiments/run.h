@@ -1,5 +1,6 @@
 #pragma once
 // Experiment 1, `kvdiv run`: both arms side by side, metrics per step, flips, accuracy, controls, verdict.
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ void describe_fields(V& v, RunParams& p) {
 
 /// Throws Error{usage} for values that no run can have.
 void validate(const RunParams& params);
+
+/// Throws Error{usage} for a shard that holds no pair of any condition: it would measure nothing.
+void require_shard(const RunParams& params, std::size_t n_prompts, const Shard& shard);
 
 ExperimentResult run_experiment(Context& context, const RunParams& params);
 

@@ -8,7 +8,7 @@ namespace kvdiv {
 /// CPU, and the GPU's keys are null then.
 Json describe_environment(int n_threads, const Json& gpu = nullptr);
 
-/// {version, git_commit, build_type, compiler, libtorch}.
+/// {version, numeric_version, git_commit, build_type, compiler, libtorch}.
 Json describe_tool(const std::string& libtorch_version);
 
 /// "2026-01-31T12:00:00Z", and the same without punctuation for directory names ("20260131T120000Z").

@@ -1,0 +1,103 @@
+#include "kvdiv/report/identity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string_view>
+
+namespace kvdiv {
+namespace {
+
+/// Paths of keys; what lies below a path counts too.
+constexpr std::array kMeasured{"schema",
+                               "tool.numeric_version",
+                               "experiment.name",
+                               "experiment.params",
+                               "model.weights_sha256",
+                               "model.architecture",
+                               "model.traits",
+                               "model.sizes",
+                               "model.rope_theta",
+                               "model.rms_norm_eps",
+                               "model.eos_ids",
+                               "data.sha256",
+                               "data.indices",
+                               "numerics.dtype",
+                               "numerics.backend",
+                               "numerics.attention"};
+constexpr std::array kEnvironment{"tool.libtorch",
+                                  "environment.cpu",
+                                  "environment.cpu_features",
+                                  "environment.n_threads",
+                                  "environment.device",
+                                  "environment.gpu",
+                                  "environment.driver",
+                                  "environment.cuda",
+                                  "environment.cublas",
+                                  "environment.env_vars",
+                                  "numerics"};
+
+const Json& at_path(const Json& json, std::string_view path) {
+  static const Json null;
+  const Json* here = &json;
+  while (!path.empty()) {
+    const auto dot = std::min(path.find('.'), path.size());
+    const std::string key(path.substr(0, dot));
+    if (!here->is_object() || !here->contains(key)) return null;
+    here = &here->at(key);
+    path.remove_prefix(std::min(dot + 1, path.size()));
+  }
+  return *here;
+}
+
+std::string text_of(const Json& j) { return j.is_null() ? "not there" : short_dump(j); }
+
+/// Down to the leaves; of two lists, the first item that differs.
+void find_differences(const std::string& path, const Json& a, const Json& b, std::vector<KeyDifference>& out) {
+  if (a == b || path.starts_with("environment.env_vars.KVDIV_")) return;  // where to look for files: those are hashed
+  if (a.is_object() && b.is_object()) {
+    std::set<std::string> keys;
+    for (const Json* side : {&a, &b})
+      for (const auto& [key, value] : side->items()) keys.insert(key);
+    for (const std::string& key : keys)
+      find_differences(path + "." + key, a.value(key, Json()), b.value(key, Json()), out);
+  } else if (a.is_array() && b.is_array() && a.size() == b.size()) {
+    std::size_t i = 0;
+    while (a[i] == b[i]) ++i;
+    find_differences(fmt::format("{}[{}]", path, i), a[i], b[i], out);
+  } else {
+    out.push_back({path, text_of(a), text_of(b)});
+  }
+}
+
+template <std::size_t N>
+std::vector<KeyDifference> differences(const std::array<const char*, N>& paths, const Json& a, const Json& b) {
+  std::vector<KeyDifference> out;
+  for (const char* path : paths) find_differences(path, at_path(a, path), at_path(b, path), out);
+  return out;
+}
+
+}  // namespace
+
+std::vector<KeyDifference> measured_differences(const Json& a, const Json& b) { return differences(kMeasured, a, b); }
+
+std::vector<KeyDifference> environment_differences(const Json& a, const Json& b) {
+  return differences(kEnvironment, a, b);
+}
+
+std::vector<KeyDifference> shard_differences(const Json& a, const Json& b) {
+  return differences(std::array{"experiment.shard"}, a, b);
+}
+
+std::string describe_differences(const std::vector<KeyDifference>& differences, const std::string& name_a,
+                                 const std::string& name_b) {
+  if (differences.empty()) return "";
+  const KeyDifference& first = differences.front();
+  std::string text = fmt::format("{} is {} {} and {} {}", first.key, first.a, name_a, first.b, name_b);
+  if (differences.size() > 1) text += fmt::format(" ({} more differ)", differences.size() - 1);
+  return text;
+}
+
+}  // namespace kvdiv
