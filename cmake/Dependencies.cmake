@@ -31,6 +31,7 @@ target_compile_definitions(kvdiv_hwy INTERFACE
 
 if(KVDIV_TESTS)
   find_package(GTest REQUIRED)
+  find_path(KVDIV_VALIJSON_INCLUDE valijson/validator.hpp REQUIRED)  # results are held against their JSON Schemas
 endif()
 if(KVDIV_BENCH)
   find_package(benchmark REQUIRED)

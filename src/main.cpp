@@ -4,11 +4,11 @@
 // runs an experiment (experiments/ on decode/ and stats/) and writes a result (report/).
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <new>
 
 #include "kvdiv/base/error.h"
 #include "kvdiv/base/interrupt.h"
+#include "kvdiv/base/stderr.h"
 #include "kvdiv/cli/app.h"
 #include "kvdiv/numerics/switches.h"
 #include "kvdiv/numerics/torch_info.h"
@@ -16,7 +16,7 @@
 namespace {
 
 int report(kvdiv::ErrorKind kind, const std::string& message) {
-  fmt::print(stderr, "kvdiv: {}\n", message);
+  kvdiv::write_stderr(fmt::format("kvdiv: {}\n", message));
   return static_cast<int>(kind);
 }
 

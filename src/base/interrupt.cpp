@@ -20,7 +20,8 @@ void on_signal(int signal_number) {
 void install_interrupt_handlers() {
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is a failed write with its own message, not a sudden end
+  std::signal(SIGXFSZ,
+              SIG_IGN);  // a limit on the size of files is a failed write with its own message, not a sudden end
 }
 
 bool interrupted() { return g_interrupted != 0; }

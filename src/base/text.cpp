@@ -52,6 +52,10 @@ std::string nearest_name(std::string_view text, std::span<const std::string> can
   // Below the length of the text: replacing every letter is not a typing error.
   std::size_t best_distance = std::min(2 + text.size() / 3, text.size());
   for (const auto& candidate : candidates) {
+    // So many letters must be added or taken away at least; an unknown key may be as long as its file.
+    const std::size_t longer = std::max(text.size(), candidate.size()),
+                      shorter = std::min(text.size(), candidate.size());
+    if (longer - shorter >= best_distance) continue;
     const std::size_t d = edit_distance(text, candidate);
     if (d < best_distance) {
       best_distance = d;

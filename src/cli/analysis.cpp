@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "kvdiv/base/stderr.h"
 #include "kvdiv/numerics/torch_info.h"
 #include "kvdiv/report/environment.h"
 #include "kvdiv/report/render.h"
@@ -49,7 +50,7 @@ int analyse(const Invocation& invocation, const std::string& name, const std::fi
   ResultDirectory directory(output.output.value_or(default_output(name, from)),
                             output.overwrite ? Existing::replace : Existing::refuse);
   directory.write_report(report);
-  if (!output.quiet) fmt::print(stderr, "{}: {} → {}\n", name, source.string(), directory.path().string());
+  if (!output.quiet) write_stderr(fmt::format("{}: {} → {}\n", name, source.string(), directory.path().string()));
   fmt::print("{}",
              output.json ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : render_text(report));
   return 0;

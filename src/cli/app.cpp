@@ -6,13 +6,17 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <map>
+#include <system_error>
 
 #include "command.h"
+#include "flag_rules.h"
 #include "kvdiv/base/error.h"
 #include "kvdiv/base/version.h"
 #include "kvdiv/io/files.h"
 #include "kvdiv/io/hub.h"
+#include "standard_streams.h"
 
 namespace kvdiv {
 namespace {
@@ -42,7 +46,7 @@ std::string help_of(const FieldInfo& field) {
 struct Bound {
   CLI::App* app = nullptr;
   std::map<std::string, std::vector<std::string>> texts;
-  std::map<std::string, bool> given;
+  std::map<std::string, CLI::Option*> switches;  ///< of boolean flags
   std::vector<std::string> positionals;
 };
 
@@ -52,7 +56,7 @@ void bind(CLI::App& root, const Command& command, Bound& bound) {
   app->allow_extras();
   for (const FieldInfo& field : command.fields) {
     if (field.kind == FieldKind::boolean)
-      app->add_flag("--" + field.key, bound.given[field.key], field.help);
+      bound.switches[field.key] = app->add_flag("--" + field.key, field.help);
     else
       app->add_option("--" + field.key, bound.texts[field.key], help_of(field))
           ->expected(1)
@@ -65,6 +69,13 @@ void bind(CLI::App& root, const Command& command, Bound& bound) {
   app->footer(footer);
 }
 
+/// ", did you mean '--max-new-tokens'?" for a slip of the keys, and for the beginning of a name.
+std::string nearest_flag(const std::string& name, const std::vector<std::string>& own) {
+  if (const std::string near = did_you_mean(name, own); !near.empty()) return near;
+  const auto it = std::find_if(own.begin(), own.end(), [&](const auto& flag) { return flag.starts_with(name); });
+  return it == own.end() || name.size() < 4 ? "" : fmt::format(", did you mean '{}'?", *it);
+}
+
 [[noreturn]] void refuse_word(const std::string& word, const Command& command) {
   const std::string name = word.substr(0, word.find('='));
   std::vector<std::string> own, elsewhere;
@@ -74,31 +85,45 @@ void bind(CLI::App& root, const Command& command, Bound& bound) {
       if ("--" + field.key == name) elsewhere.push_back(other.name);
   if (!elsewhere.empty())
     fail_usage("{}: kvdiv {} does not use this flag (kvdiv {} does)", name, command.name, elsewhere.front());
-  if (name.starts_with("-")) fail_usage("{}: unknown flag of kvdiv {}{}", name, command.name, did_you_mean(name, own));
+  if (name.starts_with("-")) fail_usage("{}: unknown flag of kvdiv {}{}", name, command.name, nearest_flag(name, own));
   fail_usage("'{}': kvdiv {} takes no such argument; see kvdiv {} --help", word, command.name, command.name);
 }
 
 /// A config file's values: the same names as the flags, in either spelling; a list may be one value or a text with commas.
 Json read_config(const std::string& file, const Command& command) {
   Json values = Json::object();
+  const std::string where = "--config " + file;
   const Json config = read_json_file(file);
-  if (!config.is_object()) fail_usage("--config {}: expected an object", file);
+  if (!config.is_object()) fail_usage("{}: expected an object", where);
   std::vector<std::string> keys;
-  for (const FieldInfo& field : command.fields) keys.push_back(json_key(field.key));
+  for (const FieldInfo& field : command.fields)
+    if (field.key != "config") keys.push_back(json_key(field.key));  // a file in a file is not read
   for (const auto& [name, value] : config.items()) {
     const std::string key = json_key(name);
-    const auto at = std::find(keys.begin(), keys.end(), key);
-    if (at == keys.end())
-      fail_usage("--config {}: key {}: kvdiv {} has no such setting{}", file, name, command.name,
+    if (std::find(keys.begin(), keys.end(), key) == keys.end())
+      fail_usage("{}: key {}: kvdiv {} has no such setting{}", where, short_name(name), command.name,
                  did_you_mean(key, keys));
-    const FieldInfo& field = command.fields[static_cast<std::size_t>(at - keys.begin())];
-    const bool is_list = is_comma_list(field.kind) || field.kind == FieldKind::texts;
-    if (is_list && value.is_string())
-      values[key] = parse_flag(field, {value.get<std::string>()});
-    else
-      values[key] = is_list && !value.is_array() && !value.is_null() ? Json::array({value}) : Json(value);
+    if (values.contains(key)) fail_usage("{}: key {} is there in both spellings", where, key);
+    const auto field = std::find_if(command.fields.begin(), command.fields.end(),
+                                    [&](const FieldInfo& f) { return json_key(f.key) == key; });
+    values[key] = parse_config_value(*field, value, where + ": key " + name);
   }
+  refuse_contradictions(command, values, where + ": ");
   return values;
+}
+
+/// What stands on the command line itself.
+Json read_flags(const Command& command, Bound& bound) {
+  Json flags = Json::object();
+  for (const FieldInfo& field : command.fields) {
+    const auto& texts = bound.texts[field.key];
+    const bool is_switch = field.kind == FieldKind::boolean;
+    const std::size_t n = is_switch ? bound.switches.at(field.key)->count() : texts.size();
+    if (is_switch && n > 1) fail_usage("--{}: given {} times", field.key, n);
+    if (n > 0) flags[json_key(field.key)] = parse_flag(field, texts);
+  }
+  refuse_contradictions(command, flags, "");
+  return flags;
 }
 
 Invocation make_invocation(const Command& command, Bound& bound, const std::vector<std::string>& arguments) {
@@ -107,25 +132,63 @@ Invocation make_invocation(const Command& command, Bound& bound, const std::vect
   Invocation invocation;
   invocation.argv = arguments;
   invocation.positionals = bound.positionals;
+  for (const std::string& word : bound.positionals)
+    if (word.empty()) fail_usage("an argument of kvdiv {} is an empty text", command.name);
+  const Json flags = read_flags(command, bound);
+  Json& values = invocation.values;
   if (!command.default_config.empty()) {
-    invocation.values = read_config((find_data_paths().configs / command.default_config).string(), command);
+    values = read_config((find_data_paths().configs / command.default_config).string(), command);
     // The sample is one of GSM8K's rows; a file of the user's own is used whole.
-    if (!bound.texts["prompts"].empty())
-      for (const char* key : {"sample_size", "sample_seed"}) invocation.values.erase(key);
-    if (bound.texts.contains("seed") && !bound.texts["seed"].empty()) invocation.values.erase("seeds");
+    if (flags.contains("prompts"))
+      for (const char* key : {"sample_size", "sample_seed"}) values.erase(key);
   }
-  if (!bound.texts["config"].empty()) invocation.values.update(read_config(bound.texts["config"].back(), command));
-  for (const FieldInfo& field : command.fields) {
-    const auto& texts = bound.texts[field.key];
-    const bool is_given = field.kind == FieldKind::boolean ? bound.given[field.key] : !texts.empty();
-    if (is_given) invocation.values[json_key(field.key)] = parse_flag(field, texts);
-  }
+  if (flags.contains("config")) put_over(values, read_config(flags["config"].get<std::string>(), command));
+  put_over(values, flags);
+  refuse_unused(command, flags, values);
   return invocation;
+}
+
+/// The first word is a command, or one of the two flags that need none.
+void refuse_first_word(const std::string& word) {
+  std::vector<std::string> names;
+  for (const Command& command : commands()) names.push_back(command.name);
+  if (word == "--help" || word == "-h" || word == "--version") return;
+  if (word.starts_with("-")) fail_usage("{}: kvdiv takes the command first: kvdiv <command> {} …", word, word);
+  if (std::find(names.begin(), names.end(), word) == names.end())
+    fail_usage("'{}' is not a command of kvdiv{} (available: {})", word, did_you_mean(word, names),
+               fmt::join(names, ", "));
+}
+
+/// Words that the parser would take for something else than is written. `words` begins with the command.
+void refuse_odd_words(const std::vector<std::string>& words) {
+  for (const Command& command : commands()) {
+    if (command.name != words.front()) continue;
+    for (const std::string& word : words) {
+      if (word == "--") break;
+      if (word.size() > 1 && word.starts_with("[") && word.ends_with("]"))  // would be split, and lose its brackets
+        fail_usage("'{}': write a list as a,b without brackets, and a path in brackets as ./{}", word, word);
+      for (const FieldInfo& field : command.fields)
+        if (field.kind == FieldKind::boolean && word.starts_with("--" + field.key + "="))
+          fail_usage("--{}: takes no value, found '{}'", field.key, word.substr(field.key.size() + 3));
+    }
+  }
+}
+
+int execute(const Command& command, const Invocation& invocation) {
+  try {
+    const int code = command.execute(invocation);
+    flush_stdout();
+    return code;
+  } catch (const std::system_error&) {
+    flush_stdout();  // says so if it was stdout
+    throw;
+  }
 }
 
 }  // namespace
 
 int run_command_line(const std::vector<std::string>& arguments) {
+  open_standard_streams();
   CLI::App root("Is decoding with a key/value cache equivalent to recomputing the whole prefix?", "kvdiv");
   root.set_version_flag("--version", std::string("kvdiv ") + KVDIV_VERSION);
   root.require_subcommand(1);
@@ -134,27 +197,25 @@ int run_command_line(const std::vector<std::string>& arguments) {
   std::vector<Bound> bound(commands().size());
   for (std::size_t i = 0; i < bound.size(); ++i) bind(root, commands()[i], bound[i]);
   std::vector<std::string> words;
-  for (auto it = arguments.rbegin(); it != arguments.rend(); ++it) words.push_back(normalise_flag(*it));
+  for (const std::string& argument : arguments) words.push_back(normalise_flag(argument));
   if (words.empty()) {
     fmt::print("{}", root.help());
     return static_cast<int>(ErrorKind::usage);
   }
-  if (!words.back().starts_with("-")) {
-    std::vector<std::string> names;
-    for (const Command& command : commands()) names.push_back(command.name);
-    if (std::find(names.begin(), names.end(), words.back()) == names.end())
-      fail_usage("'{}' is not a command of kvdiv{} (available: {})", words.back(), did_you_mean(words.back(), names),
-                 fmt::join(names, ", "));
-  }
+  refuse_first_word(words.front());
+  refuse_odd_words(words);
+  std::reverse(words.begin(), words.end());  // the parser takes them from the back
   try {
     root.parse(words);
   } catch (const CLI::Success& success) {
-    return root.exit(success);  // --help, --version
+    const int code = root.exit(success);  // --help, --version
+    flush_stdout();
+    return code;
   } catch (const CLI::ParseError& error) {
     fail_usage("{}; see kvdiv --help", error.what());
   }
   for (std::size_t i = 0; i < bound.size(); ++i)
-    if (bound[i].app->parsed()) return commands()[i].execute(make_invocation(commands()[i], bound[i], arguments));
+    if (bound[i].app->parsed()) return execute(commands()[i], make_invocation(commands()[i], bound[i], arguments));
   fail_usage("no command; see kvdiv --help");
 }
 

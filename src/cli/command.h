@@ -1,5 +1,6 @@
 #pragma once
 // A command of the tool: what it is called, which fields it takes, what it does. The table is in commands.cpp.
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,15 @@ struct Command {
   std::string default_config = {};  ///< a file of configs/ whose values stand under the flags and --config
 };
 
+/// "flags.max_new_tokens: …" as "--max-new-tokens: …".
+inline std::string flag_message(std::string message) {
+  constexpr std::string_view kPrefix = "flags.";
+  if (!message.starts_with(kPrefix)) return message;
+  std::replace(message.begin(),
+               message.begin() + static_cast<std::ptrdiff_t>(std::min(message.find(':'), message.size())), '_', '-');
+  return "--" + message.substr(kPrefix.size());
+}
+
 /// Reads a described struct out of the invocation; a value of the wrong type is a usage error.
 template <Described S>
 S take(const Invocation& invocation) {
@@ -33,7 +43,7 @@ S take(const Invocation& invocation) {
   try {
     from_json_value(invocation.values, s, "flags");
   } catch (const Error& error) {
-    throw Error(ErrorKind::usage, error.what());
+    throw Error(ErrorKind::usage, flag_message(error.what()));
   }
   return s;
 }

@@ -11,7 +11,9 @@
 
 #include "kvdiv/base/error.h"
 #include "kvdiv/base/interrupt.h"
+#include "kvdiv/base/stderr.h"
 #include "kvdiv/model/memory.h"
+#include "kvdiv/numerics/promises.h"
 #include "kvdiv/numerics/switches.h"
 #include "kvdiv/numerics/torch_info.h"
 #include "kvdiv/report/environment.h"
@@ -74,6 +76,8 @@ Json describe_numerics(const MeasurePlan& plan, const DeviceModule* gpu) {
   for (const DType d : plan.dtypes) dtypes.push_back(name_of(d));
   out["dtype"] = std::move(dtypes);
   out["backend"] = plan.params.at("backend");
+  for (const Json& backend : plan.params.at("backend"))
+    out["bits_depend_on_threads"][backend.get<std::string>()] = bits_depend_on_threads(backend.get<std::string>());
   out["attention"] = plan.attention;
   out["cache_dtype"] = "compute dtype";
   out["softmax_dtype"] = "float32 (float64 in a float64 run)";
@@ -163,6 +167,13 @@ void require_same_run(const ResultDirectory& directory, const Json& report) {
                directory.path().string(), describe_differences(differences, "there", "here"));
 }
 
+/// A complete report whose records are all there: a power cut may keep the one and not the other.
+bool is_whole(ResultDirectory& directory) {
+  const Json& report = directory.previous();
+  return report.value("complete", false) &&
+         report.value("/records/n_bytes"_json_pointer, std::int64_t{-1}) == directory.records().size();
+}
+
 Existing what_to_do(const OutputParams& output, bool resume) {
   if (resume && output.overwrite) fail_usage("--resume and --overwrite contradict each other: give one of them");
   if (resume && !output.output) fail_usage("--resume: say with --output which directory to go on with");
@@ -197,7 +208,7 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
   const bool is_resumed = !directory.previous().is_null();
   if (is_resumed) {
     require_same_run(directory, report);
-    if (directory.previous().value("complete", false)) {
+    if (is_whole(directory)) {
       progress.note(fmt::format("{} is complete: nothing to go on with", directory.path().string()));
       print(output, directory.previous());
       return exit_code(true, directory.previous().value("verdict", Json::object()));
@@ -234,12 +245,16 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
       plan.shard};
   if (session.tokenizer) context.detokenize = [&](std::span<const TokenId> ids) { return session.detokenize(ids); };
   const ExperimentResult result = body(context);
-  if (result.complete) directory.records().cut();
+  if (result.complete) {
+    directory.records().cut();
+    directory.records().sync();
+    report["records"] = {{"n_bytes", directory.records().size()}};
+  }
   write(result);
   print(output, report);
   if (!result.complete)
-    fmt::print(stderr, "kvdiv: interrupted; go on with the same command and --resume --output {}\n",
-               directory.path().string());
+    write_stderr(fmt::format("kvdiv: interrupted; go on with the same command and --resume --output {}\n",
+                             directory.path().string()));
   return exit_code(result.complete, result.verdict);
 }
 

@@ -9,7 +9,6 @@
 
 #include "kvdiv/base/error.h"
 #include "kvdiv/base/interrupt.h"
-#include "kvdiv/experiments/merge.h"
 #include "kvdiv/numerics/torch_info.h"
 #include "kvdiv/report/environment.h"
 #include "kvdiv/report/identity.h"
@@ -117,11 +116,11 @@ fs::path output_of(const OutputParams& output, const std::vector<ShardResult>& s
 }
 
 /// Joins records and conditions: the pairs go round the shards.
-ExperimentResult join(const std::vector<ShardResult>& shards, ResultDirectory& to, Progress& progress,
-                      Warnings& warnings) {
-  MergeInput input;
+ExperimentResult join(const JoinShards& join_run, const std::vector<ShardResult>& shards, ResultDirectory& to,
+                      Progress& progress, Warnings& warnings) {
+  ShardsInput input;
   const Json& first = shards.front().report;
-  from_json_value(first["experiment"].value("params", Json()), input.params, "experiment.params");
+  input.params = first["experiment"].value("params", Json());
   from_json_value(first.value("/model/sizes/n_layers"_json_pointer, Json()), input.n_layers, "model.sizes.n_layers");
   from_json_value(first.value("/data/n_prompts"_json_pointer, Json()), input.n_prompts, "data.n_prompts");
   std::vector<Json> reports;
@@ -146,7 +145,7 @@ ExperimentResult join(const std::vector<ShardResult>& shards, ResultDirectory& t
     return std::move(*pair);
   };
   progress.stage("joining pairs");
-  ExperimentResult result = merge_shards(input, warnings);
+  ExperimentResult result = join_run(input, warnings);
   progress.end_stage();
   for (PairReader& reader : readers)
     if (reader.next() || !reader.problem().empty())
@@ -195,7 +194,7 @@ Shard parse_shard(const std::optional<std::string>& text) {
   fail_usage("--shard {}: expected i/n with i from 0 to n − 1, as 0/4, 1/4, 2/4, 3/4", *text);
 }
 
-int merge_command(const Invocation& invocation) {
+int merge_command(const Invocation& invocation, const JoinShards& join_run) {
   const auto output = take<OutputParams>(invocation);
   const std::vector<ShardResult> shards = read_shards(invocation.positionals);
   Warnings warnings;
@@ -203,8 +202,11 @@ int merge_command(const Invocation& invocation) {
   TerminalProgress progress(output.quiet ? Verbosity::quiet : output.verbose ? Verbosity::verbose : Verbosity::normal);
   Output to(output_of(output, shards), output.overwrite ? Existing::replace : Existing::refuse);
   progress.note(fmt::format("merge: {} shards → {}", shards.size(), to.directory().path().string()));
-  const ExperimentResult result = join(shards, to.directory(), progress, warnings);
-  const Json report = joined_report(invocation, shards, result, warnings);
+  const ExperimentResult result = join(join_run, shards, to.directory(), progress, warnings);
+  Json report = joined_report(invocation, shards, result, warnings);
+  RecordsFile& records = to.directory().records();
+  records.sync();
+  report["records"] = {{"n_bytes", records.size()}};
   to.finish(report);
   fmt::print("{}",
              output.json ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : render_text(report));

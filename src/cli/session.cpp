@@ -17,6 +17,10 @@ constexpr const char* kDefaultModel = "toy-llama";
 int choose_threads(const ModelParams& params, const ModelConfig& config) {
   if (params.threads) {
     if (*params.threads < 1) fail_usage("--threads: {} is less than 1", *params.threads);
+    const int most = std::max(64, static_cast<int>(std::thread::hardware_concurrency()));
+    if (*params.threads > most)
+      fail_usage("--threads: {} is more than {}; this machine has {} cores", *params.threads, most,
+                 std::thread::hardware_concurrency());
     return *params.threads;
   }
   return config.n_params() < kSmallModelParameters
@@ -94,7 +98,7 @@ std::unique_ptr<Session> open_session(const ModelParams& model, PromptParams& pr
 void Session::require_room(std::int64_t max_new_tokens) const {
   for (const PromptItem& p : prompts) {
     const auto n = static_cast<std::int64_t>(p.ids.size());
-    if (n + max_new_tokens > config.sizes.max_positions)
+    if (max_new_tokens > config.sizes.max_positions - n)
       fail_usage(
           "prompt {}: {} tokens and {} new ones exceed the model's {} positions (max_position_embeddings); "
           "lower --max-new-tokens or leave this prompt out",

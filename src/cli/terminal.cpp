@@ -5,6 +5,8 @@
 
 #include <cstdio>
 
+#include "kvdiv/base/stderr.h"
+
 namespace kvdiv {
 namespace {
 
@@ -30,7 +32,7 @@ TerminalProgress::TerminalProgress(Verbosity verbosity)
 void TerminalProgress::note(const std::string& text) {
   if (is_quiet_) return;
   clear();
-  fmt::print(stderr, "{}\n", text);
+  write_stderr(fmt::format("{}\n", text));
 }
 
 void TerminalProgress::stage(const std::string& text) {
@@ -57,16 +59,16 @@ void TerminalProgress::update(const ProgressUpdate& u) {
   if (seconds_since(last_drawn_) < interval) return;
   last_drawn_ = Clock::now();
   if (is_terminal_) {
-    fmt::print(stderr, "\r\033[K{}", line_for(u));
+    write_stderr(fmt::format("\r\033[K{}", line_for(u)));
     std::fflush(stderr);
     is_drawn_ = true;
   } else {
-    fmt::print(stderr, "{}\n", line_for(u));
+    write_stderr(fmt::format("{}\n", line_for(u)));
   }
 }
 
 void TerminalProgress::clear() {
-  if (is_drawn_) fmt::print(stderr, "\r\033[K");
+  if (is_drawn_) write_stderr("\r\033[K");
   is_drawn_ = false;
 }
 

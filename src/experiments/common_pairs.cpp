@@ -1,5 +1,9 @@
 #include "common_pairs.h"
 
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
 #include "common_fingerprint.h"
 #include "kvdiv/stats/answers.h"
 #include "kvdiv/stats/metrics.h"
@@ -44,6 +48,23 @@ PairRecord pair_record(const Context& context, Clock clock, const Condition& c, 
   return r;
 }
 
+/// The largest logits of a row, with their texts.
+std::vector<TopToken> top_of(const Context& context, std::span<const double> logits_V) {
+  constexpr std::size_t kShown = 5;
+  std::vector<TokenId> ids(logits_V.size());
+  std::iota(ids.begin(), ids.end(), TokenId{0});
+  const auto logit = [&](TokenId id) { return logits_V[static_cast<std::size_t>(id)]; };
+  const std::size_t n = std::min(kShown, ids.size());
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(n), ids.end(),
+                    [&](TokenId a, TokenId b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; });
+  std::vector<TopToken> top;
+  for (std::size_t i = 0; i < n; ++i) {
+    top.push_back({ids[i], std::nullopt, logit(ids[i])});
+    if (context.detokenize) top.back().text = context.detokenize(std::span(&ids[i], 1));
+  }
+  return top;
+}
+
 }  // namespace
 
 std::string pair_id_of(const Condition& c, const PromptItem& prompt, std::int64_t seed) {
@@ -60,6 +81,7 @@ RecordedPair decode_to_records(Context& context, const Decoder& decoder, const D
   StepRecord record;
   record.pair_id = pair_id_of(condition, prompt, seed);
   Fingerprinter fingerprinter;
+  std::optional<FlipTop> flip_top;
   RecordedPair pair;
   pair.outcome = decode_pair(decoder, request, [&](const StepView& step) {
     put_metrics(metrics_of(step), record);
@@ -69,10 +91,14 @@ RecordedPair decode_to_records(Context& context, const Decoder& decoder, const D
     record.token_on = step.token_on;
     record.token_off = step.token_off;
     fingerprinter.add(step);
+    // The same-prefix step at which both chose, and otherwise: the flip.
+    if (step.clock == Clock::both && step.token_on != step.token_off && step.token_on >= 0 && step.token_off >= 0)
+      flip_top = FlipTop{top_of(context, step.logits_on()), top_of(context, step.logits_off())};
     context.sink.add(record);
     on_step(record, step);
   });
   pair.record = pair_record(context, clock, condition, prompt, seed, pair.outcome);
+  pair.record.flip_top = std::move(flip_top);
   if (aids.activations != nullptr) pair.record.max_abs_activation = aids.activations->take_max_abs();
   const PairFingerprint seen = fingerprinter.take();
   pair.record.logits_sha256_on = seen.on;

@@ -240,6 +240,12 @@ ExperimentResult Falsify::execute() {
 
 }  // namespace
 
+bool decodes_pairs(const FalsifyParams& params) {
+  return std::any_of(params.part.begin(), params.part.end(), [](FalsifyPart part) {
+    return part == FalsifyPart::flip_kl || part == FalsifyPart::fp32 || part == FalsifyPart::orders;
+  });
+}
+
 void validate(const FalsifyParams& params) {
   validate(static_cast<const ArithmeticParams&>(params));
   validate(static_cast<const DecodeParams&>(params));

@@ -30,7 +30,7 @@ Json read_object(const fs::path& path) {
 std::string join_some(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 4;
   std::string out;
-  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) out += (i == 0 ? "" : ", ") + names[i];
+  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) out += (i == 0 ? "" : ", ") + short_name(names[i]);
   if (names.size() > kShown) out += fmt::format(" and {} more", names.size() - kShown);
   return out;
 }
@@ -38,13 +38,15 @@ std::string join_some(const std::vector<std::string>& names) {
 /// No weights under the names that count: say what is there instead.
 [[noreturn]] void fail_no_weights(const fs::path& dir) {
   std::vector<std::string> safetensors, pytorch, gguf;
-  for (const auto& entry : fs::directory_iterator(dir)) {
-    const std::string name = entry.path().filename().string();
-    const std::string extension = entry.path().extension().string();
+  std::error_code error;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    const std::string extension = it->path().extension().string();
     if (extension == ".safetensors") safetensors.push_back(name);
     if (extension == ".bin" || extension == ".pt" || extension == ".pth") pytorch.push_back(name);
     if (extension == ".gguf") gguf.push_back(name);
   }
+  if (error) fail_unreadable("{}: cannot be listed: {}", dir.string(), error.message());
   for (auto* names : {&safetensors, &pytorch, &gguf}) std::sort(names->begin(), names->end());
   const std::string start = fmt::format("{}: no {} and no {}", dir.string(), kSingleFile, kIndexFile);
   if (std::any_of(safetensors.begin(), safetensors.end(),
@@ -71,31 +73,15 @@ std::string join_some(const std::vector<std::string>& names) {
 
 /// A shard is a file of the folder itself: an index must not reach out of it.
 void check_shard_name(const std::string& index_file, const std::string& tensor, const std::string& name) {
-  if (name.find_first_of("/\\") != std::string::npos || name.find("..") != std::string::npos)
+  // A NUL byte would end the name where the file is opened, and a message must not move a terminal's cursor.
+  const bool is_plain = name.find_first_of("/\\") == std::string::npos && name.find("..") == std::string::npos &&
+                        std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  if (!is_plain)
     fail_unreadable("{}: weight_map: tensor '{}': '{}' is not a plain file name", index_file, short_name(tensor),
                     short_name(name));
   if (!name.ends_with(".safetensors"))
     fail_unreadable("{}: weight_map: tensor '{}': '{}' does not end in .safetensors", index_file, short_name(tensor),
                     short_name(name));
-}
-
-std::map<std::string, std::string> read_weight_map(const fs::path& path) {
-  const std::string file = path.string();
-  const Json json = read_object(path);
-  const auto entries = json.find("weight_map");
-  if (entries == json.end()) fail_unreadable("{}: key weight_map is missing", file);
-  if (!entries->is_object())
-    fail_unreadable("{}: weight_map: expected an object (tensor: file), found {}", file, short_dump(*entries));
-  if (entries->empty()) fail_unreadable("{}: weight_map is empty: it lists no tensor", file);
-  std::map<std::string, std::string> weight_map;
-  for (const auto& [tensor, name] : entries->items()) {
-    if (!name.is_string())
-      fail_unreadable("{}: weight_map: tensor '{}': expected a file name, found {}", file, short_name(tensor),
-                      short_dump(name));
-    check_shard_name(file, tensor, name.get<std::string>());
-    weight_map.emplace(tensor, name.get<std::string>());
-  }
-  return weight_map;
 }
 
 void check_directory(const fs::path& dir) {
@@ -109,6 +95,24 @@ void check_directory(const fs::path& dir) {
 
 }  // namespace
 
+WeightMap parse_weight_map(const Json& index, const std::string& file) {
+  if (!index.is_object()) fail_unreadable("{}: expected a JSON object, found {}", file, short_dump(index));
+  const auto entries = index.find("weight_map");
+  if (entries == index.end()) fail_unreadable("{}: key weight_map is missing", file);
+  if (!entries->is_object())
+    fail_unreadable("{}: weight_map: expected an object (tensor: file), found {}", file, short_dump(*entries));
+  if (entries->empty()) fail_unreadable("{}: weight_map is empty: it lists no tensor", file);
+  WeightMap weight_map;
+  for (const auto& [tensor, name] : entries->items()) {
+    if (!name.is_string())
+      fail_unreadable("{}: weight_map: tensor '{}': expected a file name, found {}", file, short_name(tensor),
+                      short_dump(name));
+    check_shard_name(file, tensor, name.get<std::string>());
+    weight_map.emplace(tensor, name.get<std::string>());
+  }
+  return weight_map;
+}
+
 Checkpoint Checkpoint::open(const fs::path& dir) {
   check_directory(dir);
   Checkpoint checkpoint;
@@ -120,7 +124,7 @@ Checkpoint Checkpoint::open(const fs::path& dir) {
   if (exists_or_dangles(dir / kSingleFile)) {
     checkpoint.add_shard(dir / kSingleFile);
   } else if (const fs::path index = dir / kIndexFile; exists_or_dangles(index)) {
-    checkpoint.open_shards(read_weight_map(index), index.string());
+    checkpoint.open_shards(parse_weight_map(read_json_file(index), index.string()), index.string());
   } else {
     fail_no_weights(dir);
   }

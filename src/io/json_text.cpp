@@ -21,6 +21,20 @@ std::string line_and_column(std::string_view text, std::size_t offset) {
   return fmt::format("line {}, column {}", line, column);
 }
 
+/// The library quotes what it read last, which may end inside a character.
+std::string readable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t n = std::min(invalid_utf8_offset(text), text.size());
+    out += text.substr(0, n);
+    text.remove_prefix(n);
+    if (text.empty()) break;
+    out += "\xEF\xBF\xBD";
+    text.remove_prefix(1);
+  }
+  return out;
+}
+
 /// Builds the value and records the first refusal. One frame a level, so that deep nesting costs no stack.
 class StrictBuilder {
  public:
@@ -51,7 +65,7 @@ class StrictBuilder {
       text = text.substr(at + 2);
     else if (const auto end = text.find("] "); end != std::string::npos)
       text = text.substr(end + 2);
-    if (text.size() > 200) text = text.substr(0, 197) + "...";
+    text = readable(std::string_view(text).substr(0, 200)) + (text.size() > 200 ? "..." : "");
     error_position_ = position > 0 ? position - 1 : 0;
     return refuse(std::move(text));
   }

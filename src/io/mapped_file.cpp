@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "bus_error.h"
 #include "kvdiv/base/error.h"
 
 namespace kvdiv {
@@ -57,21 +58,30 @@ MappedFile::MappedFile(std::filesystem::path path) : path_(std::move(path)) {
   if (mapped == MAP_FAILED)
     fail_unreadable("{}: {} bytes cannot be mapped: {}", path_.string(), size_, std::strerror(errno));
   data_ = static_cast<const std::byte*>(mapped);
+  constexpr std::size_t kLongestPath = 300;
+  std::string shown = path_.string();
+  if (shown.size() > kLongestPath) shown = "…" + shown.substr(shown.size() - kLongestPath);
+  on_bus_error_ = std::make_unique<BusErrorMessage>(
+      mapped, size_,
+      fmt::format("kvdiv: {}: was cut off while it was read; finish writing it, then try again\n", shown));
 }
 
 MappedFile::~MappedFile() {
+  on_bus_error_.reset();
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, std::size_t{0})) {}
+      size_(std::exchange(other.size_, std::size_t{0})),
+      on_bus_error_(std::move(other.on_bus_error_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(on_bus_error_, other.on_bus_error_);
   return *this;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -218,9 +217,15 @@ std::int64_t TensorInfo::n_elements() const {
 SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, const std::string& file) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const std::uint64_t n = checked_header_length(text, file);
-  const Json json = parse_header(text.substr(kLengthBytes, n), file);
-  SafetensorsHeader header;
+  SafetensorsHeader header =
+      parse_safetensors_header(text.substr(kLengthBytes, n), text.size() - kLengthBytes - n, file);
   header.data_begin = kLengthBytes + n;
+  return header;
+}
+
+SafetensorsHeader parse_safetensors_header(std::string_view text, std::uint64_t n_data, const std::string& file) {
+  const Json json = parse_header(text, file);
+  SafetensorsHeader header;
   for (const auto& [name, entry] : json.items()) {
     if (name == "__metadata__")
       header.metadata = read_metadata(entry, file);
@@ -230,7 +235,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, const std:
   std::sort(header.tensors.begin(), header.tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
-  check_tiling(header.tensors, text.size() - header.data_begin, file);
+  check_tiling(header.tensors, n_data, file);
   return header;
 }
 

@@ -5,16 +5,22 @@
 
 #include "kvdiv/base/error.h"
 #include "kvdiv/io/files.h"
+#include "sentencepiece_charsmap.h"
 
 namespace kvdiv {
 namespace {
 
 enum class WireType : unsigned { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
 
+/// A field of another wire type than its own is one that nobody knows.
 struct Field {
   std::uint64_t number = 0;
+  WireType type = WireType::varint;
   std::uint64_t value = 0;  ///< of a varint
   std::string_view bytes;   ///< of a length-delimited field
+
+  bool is_flag(std::uint64_t n) const { return number == n && type == WireType::varint; }
+  bool is_bytes(std::uint64_t n) const { return number == n && type == WireType::bytes; }
 };
 
 /// Takes fields off the front of a message. `failed` is set where the bytes break the format.
@@ -26,8 +32,8 @@ class WireReader {
   std::optional<Field> next() {
     if (rest_.empty() || failed_) return std::nullopt;
     const std::uint64_t tag = varint();
-    Field field{tag >> 3, 0, {}};
-    switch (static_cast<WireType>(tag & 7u)) {
+    Field field{tag >> 3, static_cast<WireType>(tag & 7u), 0, {}};
+    switch (field.type) {
       case WireType::varint:
         field.value = varint();
         break;
@@ -76,7 +82,7 @@ class WireReader {
 };
 
 // Field numbers of sentencepiece_model.proto.
-constexpr std::uint64_t kPieces = 1, kTrainer = 2, kNormalizer = 3;
+constexpr std::uint64_t kPieces = 1, kTrainer = 2, kNormalizer = 3, kDenormalizer = 5;
 constexpr std::uint64_t kTrainerWhitespaceSuffix = 24, kTrainerByteFallback = 35, kTrainerUnkSurface = 44;
 constexpr std::uint64_t kNormalizerCharsmap = 2, kNormalizerDummyPrefix = 3, kNormalizerRemoveExtra = 4,
                         kNormalizerEscape = 5;
@@ -90,18 +96,19 @@ bool for_each_field(std::string_view message, Visit visit) {
 
 bool read_trainer(std::string_view message, SentencePieceTraits& traits) {
   return for_each_field(message, [&](const Field& field) {
-    if (field.number == kTrainerWhitespaceSuffix) traits.treat_whitespace_as_suffix = field.value != 0;
-    if (field.number == kTrainerByteFallback) traits.byte_fallback = field.value != 0;
-    if (field.number == kTrainerUnkSurface) traits.unk_surface = std::string(field.bytes);
+    if (field.is_flag(kTrainerWhitespaceSuffix)) traits.treat_whitespace_as_suffix = field.value != 0;
+    if (field.is_flag(kTrainerByteFallback)) traits.byte_fallback = field.value != 0;
+    if (field.is_bytes(kTrainerUnkSurface)) traits.unk_surface = std::string(field.bytes);
   });
 }
 
-bool read_normalizer(std::string_view message, SentencePieceTraits& traits) {
+/// `charsmap` is what the library will take: the last of several.
+bool read_normalizer(std::string_view message, SentencePieceTraits& traits, std::string_view& charsmap) {
   return for_each_field(message, [&](const Field& field) {
-    if (field.number == kNormalizerCharsmap) traits.has_charsmap = !field.bytes.empty();
-    if (field.number == kNormalizerRemoveExtra) traits.remove_extra_whitespaces = field.value != 0;
-    if (field.number == kNormalizerDummyPrefix) traits.add_dummy_prefix = field.value != 0;
-    if (field.number == kNormalizerEscape) traits.escape_whitespaces = field.value != 0;
+    if (field.is_bytes(kNormalizerCharsmap)) charsmap = field.bytes;
+    if (field.is_flag(kNormalizerRemoveExtra)) traits.remove_extra_whitespaces = field.value != 0;
+    if (field.is_flag(kNormalizerDummyPrefix)) traits.add_dummy_prefix = field.value != 0;
+    if (field.is_flag(kNormalizerEscape)) traits.escape_whitespaces = field.value != 0;
   });
 }
 
@@ -121,21 +128,29 @@ SentencePieceTraits read_sentencepiece_traits(std::string_view bytes, const std:
   if (const std::string foreign = describe_foreign_bytes(bytes); !foreign.empty())
     fail_unreadable("{}: is {}", where, foreign);
   SentencePieceTraits traits;
+  SentencePieceTraits ignored;
+  std::string_view charsmap, back;
   bool has_trainer = false, has_normalizer = false, inner_ok = true;
   const bool outer_ok = for_each_field(bytes, [&](const Field& field) {
-    if (field.number == kPieces) ++traits.n_pieces;
-    if (field.number == kTrainer) {
+    if (field.is_bytes(kPieces)) ++traits.n_pieces;
+    if (field.is_bytes(kTrainer)) {
       has_trainer = true;
       inner_ok = read_trainer(field.bytes, traits) && inner_ok;
     }
-    if (field.number == kNormalizer) {
+    if (field.is_bytes(kNormalizer)) {
       has_normalizer = true;
-      inner_ok = read_normalizer(field.bytes, traits) && inner_ok;
+      inner_ok = read_normalizer(field.bytes, traits, charsmap) && inner_ok;
     }
+    if (field.is_bytes(kDenormalizer)) inner_ok = read_normalizer(field.bytes, ignored, back) && inner_ok;
   });
   if (!outer_ok || !inner_ok)
     fail_unreadable("{}: expected a SentencePiece model, found {} bytes that are cut short or something else; {}",
                     where, bytes.size(), kRemedy);
+  traits.has_charsmap = !charsmap.empty();
+  for (const std::string_view table : {charsmap, back})
+    if (const auto problem = problem_of_charsmap(table); !table.empty() && !problem.empty())
+      fail_unreadable("{}: the normalizer's precompiled_charsmap of {} bytes is damaged: {}; {}", where, table.size(),
+                      problem, kRemedy);
   // The settings come after the pieces: a file cut between two pieces is well formed, but lacks them.
   if (traits.n_pieces == 0 || !has_trainer || !has_normalizer)
     fail_unreadable(

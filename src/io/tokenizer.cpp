@@ -25,7 +25,8 @@ struct Config {
 
 Config read_config(const fs::path& path) {
   Config config;
-  if (!fs::exists(path)) return config;
+  // A link that leads nowhere, or around in circles, is a file that cannot be read.
+  if (std::error_code ignored; !fs::exists(fs::symlink_status(path, ignored))) return config;
   const Json json = read_json_file(path);
   const std::string where = path.string();
   if (!json.is_object()) fail_json_type(where, "an object", json);

@@ -6,6 +6,7 @@
 
 #include "kvdiv/base/error.h"
 #include "kvdiv/model/dtype.h"
+#include "kvdiv/model/memory_need.h"
 
 namespace kvdiv {
 
@@ -20,9 +21,7 @@ KvCache::KvCache(const ModelConfig& config, DType dtype, std::int64_t capacity, 
 }
 
 std::uint64_t KvCache::n_bytes(const ModelConfig& config, DType dtype, std::int64_t capacity) {
-  const auto& s = config.sizes;
-  return std::uint64_t{2} * static_cast<std::uint64_t>(s.n_layers * s.n_kv_heads * s.head_dim) *
-         static_cast<std::uint64_t>(capacity) * static_cast<std::uint64_t>(size_of(dtype));
+  return cache_bytes(config, dtype, capacity);
 }
 
 KvCache::View KvCache::append(std::int64_t layer, const at::Tensor& k_BGTD, const at::Tensor& v_BGTD,

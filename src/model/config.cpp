@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <string_view>
+#include <unordered_set>
 
 #include "config_keys.h"
 #include "config_reader.h"
@@ -187,9 +188,10 @@ std::vector<TokenId> read_eos(const ConfigReader& reader, std::int64_t vocab) {
   std::vector<TokenId> ids;
   if (value == nullptr) return ids;
   if (!value->is_array()) return {read_token(reader, "eos_token_id", *value, vocab)};
+  std::unordered_set<TokenId> seen;  // the list may be as long as the file
   for (const Json& one : *value) {
     const TokenId id = read_token(reader, "eos_token_id", one, vocab);
-    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+    if (seen.insert(id).second) ids.push_back(id);
   }
   return ids;
 }
@@ -214,7 +216,7 @@ void read_tokens(ModelConfig& model, const ConfigReader& reader, const ConfigRea
 /// Only reported: the compute dtype is a flag's, the stored one the tensors'.
 std::string read_declared_dtype(const ConfigReader& reader) {
   const auto text = [](const Json* value) {
-    return value == nullptr ? "" : value->is_string() ? value->get<std::string>() : short_dump(*value);
+    return value == nullptr ? "" : value->is_string() ? short_name(value->get<std::string>()) : short_dump(*value);
   };
   const std::string now = text(reader.find_set("dtype")), old = text(reader.find_set("torch_dtype"));
   if (!now.empty() && !old.empty() && now != old) return fmt::format("{} (torch_dtype: {})", now, old);

@@ -217,13 +217,16 @@ void check_key(const std::string& key, const Json& value, Rule rule, const std::
 
 void check_config_keys(const Json& config, const std::string& architecture, const std::string& file,
                        Warnings& warnings) {
+  constexpr std::size_t kShown = 8;
+  std::size_t n_unknown = 0;
   std::string unknown;
   for (const auto& [key, value] : config.items()) {
     if (const KeyRule* rule = find_rule(key))
       check_key(key, value, rule->rule, architecture, file);
-    else if (!value.is_null())
+    else if (!value.is_null() && ++n_unknown <= kShown)
       unknown += (unknown.empty() ? "" : ", ") + short_name(key);
   }
+  if (n_unknown > kShown) unknown += fmt::format(" and {} more", n_unknown - kShown);
   if (!unknown.empty())
     warnings.add(WarningCode::unknown_config_keys, fmt::format("{}: not known and not used: {}", file, unknown));
 }

@@ -10,7 +10,6 @@
 
 #include "kvdiv/base/error.h"
 #include "kvdiv/base/text.h"
-#include "kvdiv/model/cache.h"
 #include "kvdiv/numerics/device.h"
 
 namespace kvdiv {
@@ -46,22 +45,6 @@ std::uint64_t address_space_available() {
 }
 
 }  // namespace
-
-MemoryNeed memory_need(const ModelConfig& config, DType dtype, std::int64_t length) {
-  const auto& s = config.sizes;
-  const auto u = [](std::int64_t v) { return static_cast<std::uint64_t>(v); };
-  const std::uint64_t size = u(size_of(dtype)), T = u(length);
-  MemoryNeed need;
-  need.weights = u(config.n_params()) * size;
-  need.cache = KvCache::n_bytes(config, dtype, length);
-  // Per position: residual stream and norms (with FP32 copies), q, k, v and their repeats, the MLP's three rows. Scores:
-  // the product, the scaled one, the masked one, softmax in FP32 and its rounding.
-  const std::uint64_t row =
-      6 * u(s.hidden) * (size + 4) + 6 * u(s.n_heads * s.head_dim) * size + 4 * u(s.intermediate) * size;
-  need.activations = T * row + u(s.n_heads) * T * T * (4 * size + 8);
-  need.logits = 6 * u(s.vocab) * 8;
-  return need;
-}
 
 std::uint64_t available_memory_bytes(c10::Device device) {
   if (const DeviceModule* module = module_of(device)) return module->memory().free;

@@ -4,23 +4,17 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/isinf.h>
 #include <c10/core/InferenceMode.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cstring>
-#include <set>
 
 #include "kvdiv/base/error.h"
 #include "kvdiv/model/dtype.h"
+#include "weights_check.h"
 
 namespace kvdiv {
 namespace {
 
-constexpr std::string_view kHead = "lm_head.weight";
 constexpr std::string_view kEmbedding = "model.embed_tokens.weight";
-
-/// Tensors that old exporters wrote and no run needs: rotary frequencies follow from the config.
-bool is_ignored(std::string_view name) { return name.ends_with("rotary_emb.inv_freq"); }
 
 c10::ScalarType scalar_type_on_disk(const TensorView& view) {
   switch (view.info.dtype) {
@@ -33,29 +27,16 @@ c10::ScalarType scalar_type_on_disk(const TensorView& view) {
     case DiskDType::bf16:
       return at::kBFloat16;
     default:
-      fail_unreadable(
-          "tensor '{}': stored as {}; weights must be F64, F32, F16 or BF16 (quantized checkpoints are not supported)",
-          view.info.name, name_of(view.info.dtype));
+      fail(ErrorKind::internal, "tensor '{}' was not checked before it was read", view.info.name);
   }
 }
 
-std::string first_few(const std::vector<std::string>& names) {
-  const auto shown = std::min<std::size_t>(names.size(), 4);
-  std::string out =
-      fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
-  return names.size() > shown ? fmt::format("{} and {} more", out, names.size() - shown) : out;
-}
-
-std::vector<NamedWeight> wanted_weights(const ModelConfig& config) {
+std::vector<WantedWeight> wanted_weights(const ModelConfig& config) {
   // Names and shapes do not depend on dtype or backend.
-  return Decoder(config, DType::float32, make_ops("torch", "eager")).weights();
-}
-
-void check_shape(const Checkpoint& checkpoint, const TensorView& view, const std::vector<std::int64_t>& expected) {
-  scalar_type_on_disk(view);
-  if (view.info.shape != expected)
-    fail_unreadable("{}: tensor '{}': shape [{}] on disk, [{}] by config.json", checkpoint.path().string(),
-                    view.info.name, fmt::join(view.info.shape, ", "), fmt::join(expected, ", "));
+  std::vector<WantedWeight> wanted;
+  for (NamedWeight& weight : Decoder(config, DType::float32, make_ops("torch", "eager")).weights())
+    wanted.push_back({std::move(weight.name), std::move(weight.shape)});
+  return wanted;
 }
 
 /// The bytes on disk as a tensor with memory of its own: a mapped tensor may lie at any address. To a GPU they go straight
@@ -88,7 +69,7 @@ at::Tensor cast_counted(const at::Tensor& raw, c10::ScalarType dtype, CastCounts
 
 /// A head that is on disk though the config ties it: the embedding is used; a difference is worth a warning.
 void compare_tied_head(const Checkpoint& checkpoint, Warnings& warnings) {
-  const TensorView* head = checkpoint.find(std::string(kHead));
+  const TensorView* head = checkpoint.find(std::string(kHeadName));
   const TensorView* embedding = checkpoint.find(std::string(kEmbedding));
   if (head == nullptr || embedding == nullptr) return;
   const std::size_t n_bytes = head->info.end - head->info.begin;
@@ -113,28 +94,9 @@ void warn_of_casts(const CastCounts& counts, DType dtype, Warnings& warnings) {
 }  // namespace
 
 void check_checkpoint(const Checkpoint& checkpoint, const ModelConfig& config) {
-  std::vector<std::string> missing, left_over;
-  std::set<std::string> known;
-  for (const NamedWeight& weight : wanted_weights(config)) {
-    known.insert(weight.name);
-    if (const TensorView* view = checkpoint.find(weight.name))
-      check_shape(checkpoint, *view, weight.shape);
-    else
-      missing.push_back(weight.name);
-  }
-  for (const std::string& name : checkpoint.names())
-    if (!known.contains(name) && !is_ignored(name) && !(config.traits.tied_head && name == kHead))
-      left_over.push_back(name);
-  const std::string where = checkpoint.path().string();
-  if (missing == std::vector<std::string>{std::string(kHead)})
-    fail_unreadable(
-        "{}: no tensor 'lm_head.weight', and config.json does not tie it to the embedding; "
-        "if the model ties them, set \"tie_word_embeddings\": true",
-        where);
-  if (!missing.empty()) fail_unreadable("{}: missing tensor {}", where, first_few(missing));
-  if (!left_over.empty())
-    fail_unreadable("{}: {} tensors that {} does not have: {}", where, left_over.size(), config.architecture,
-                    first_few(left_over));
+  std::vector<const TensorInfo*> found;
+  for (const std::string& name : checkpoint.names()) found.push_back(&checkpoint.find(name)->info);
+  check_weights(wanted_weights(config), found, config, checkpoint.path().string());
 }
 
 LoadedModel load_model(const Checkpoint& checkpoint, const ModelConfig& config, DType dtype,
@@ -150,10 +112,6 @@ LoadedModel load_model(const Checkpoint& checkpoint, const ModelConfig& config, 
   if (config.traits.tied_head) compare_tied_head(checkpoint, warnings);
   warn_of_casts(model.cast, dtype, warnings);
   return model;
-}
-
-std::uint64_t weight_bytes(const ModelConfig& config, DType dtype) {
-  return static_cast<std::uint64_t>(config.n_params()) * static_cast<std::uint64_t>(size_of(dtype));
 }
 
 }  // namespace kvdiv

@@ -7,6 +7,7 @@
 #include "kvdiv/base/error.h"
 #include "kvdiv/base/text.h"
 #include "kvdiv/numerics/device.h"
+#include "kvdiv/numerics/promises.h"
 #include "order_ops.h"
 #include "torch_ops.h"
 
@@ -36,15 +37,16 @@ struct Backend {
   std::string name;  ///< what is written before a ':', if the backend takes arguments behind one
   std::vector<std::string> attention;
   bool takes_arguments = false;
+  bool promises_threads = false;            ///< the same bits with any number of CPU threads
   Make on_cpu = nullptr, on_gpu = nullptr;  ///< null: the backend is not to be had there
 };
 
 const std::vector<Backend>& backends() {
   static const std::vector<Backend> table{
-      {"torch", {"eager", "sdpa"}, false, make_torch, make_by_module},
-      {"invariant", {"eager"}, false, make_invariant, make_by_module},
-      {"order", {"eager"}, true, make_order, nullptr},
-      {"cublaslt", {"eager"}, true, nullptr, make_by_module},
+      {"torch", {"eager", "sdpa"}, false, false, make_torch, make_by_module},
+      {"invariant", {"eager"}, false, true, make_invariant, make_by_module},
+      {"order", {"eager"}, true, true, make_order, nullptr},
+      {"cublaslt", {"eager"}, true, false, nullptr, make_by_module},
   };
   return table;
 }
@@ -70,6 +72,12 @@ void require_backend(const std::string& backend, const std::string& attention) {
   if (std::find(found->attention.begin(), found->attention.end(), attention) == found->attention.end())
     fail_usage("--attention: '{}' is not to be had with --backend {} (available: {})", attention, backend,
                fmt::join(found->attention, ", "));
+}
+
+std::string bits_depend_on_threads(const std::string& backend) {
+  const Backend* const found = find_backend(backend.substr(0, backend.find(':')));
+  if (found == nullptr) fail(ErrorKind::internal, "no backend {}", backend);
+  return found->promises_threads ? "no" : "possibly";
 }
 
 std::shared_ptr<const Ops> make_ops(const std::string& backend, const std::string& attention, c10::Device device) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kvdiv/base/error.h"
+#include "kvdiv/io/files.h"
 
 namespace kvdiv {
 
@@ -15,9 +16,9 @@ PairReader::PairReader(std::filesystem::path records_file)
 
 /// False, with `problem`, for a line that is no step or pair record, or of another pair than the lines before it.
 bool PairReader::add_line(const std::string& line, FinishedPair& pair, bool& is_whole) {
-  const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  const std::string type = record.is_object() ? record.value("type", Json("")).dump() : "";
   try {
+    const Json record = parse_json(line, "not a record");
+    const std::string type = record.is_object() ? record.value("type", Json("")).dump() : "";
     if (type == "\"step\"") {
       from_json_value(record, pair.steps.emplace_back(), "step");
       if (pair.steps.back().pair_id == pair.steps.front().pair_id) return true;

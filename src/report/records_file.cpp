@@ -76,6 +76,10 @@ void RecordsFile::cut() {
   size_ = at_;
 }
 
+void RecordsFile::sync() {
+  if (::fdatasync(fd_) != 0 && errno != EINVAL && errno != EROFS) fail_write(path_, errno);
+}
+
 std::optional<FinishedPair> RecordsFile::take_pair(const std::string& pair_id) {
   if (at_ == size_) return std::nullopt;
   if (!reader_) {

@@ -21,7 +21,7 @@ class CheckCli : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     dir_ = std::make_unique<TempDir>();
-    const auto run = kvdiv_run({"run", "--model", "toy-llama", "--dtype", "float16,float32", "--backend", "torch", "--backend", "invariant", "--limit", "4", "--max-new-tokens", "8",
+    const auto run = kvdiv_run({"run", "--model", "toy-llama", "--dtype", "float16,float32", "--backend", "order:prefill=sequential,decode=pairwise", "--backend", "invariant", "--limit", "4", "--max-new-tokens", "8",
                                 "--seeds", "1", "--ignore-eos", "--threads", "1", "--quiet", "--output", (dir_->path() / "run").string()});
     ASSERT_EQ(run.code, 0) << run.err;
   }
@@ -52,7 +52,7 @@ TEST_F(CheckCli, HoldsViolatedInvalid) {
   const auto holds = check({"--contract", write("c.json", contract(1e-3))});
   EXPECT_EQ(holds.code, 0) << holds.err;
   EXPECT_EQ(holds.err, "");
-  EXPECT_THAT(holds.out, AllOf(HasSubstr("float16/torch/greedy"), HasSubstr("float16/invariant/greedy"), HasSubstr("The contract holds: 2 of 2 limits")));
+  EXPECT_THAT(holds.out, AllOf(HasSubstr("float16/order:prefill=sequential,decode=pairwise/greedy"), HasSubstr("float16/invariant/greedy"), HasSubstr("The contract holds: 2 of 2 limits")));
   const auto file = check({"--contract", path("c.json")}, (dir_->path() / "run" / "report.json").string());
   EXPECT_EQ(file.code, 0);
   EXPECT_EQ(file.out, holds.out) << "a directory is its report.json";
@@ -65,7 +65,7 @@ TEST_F(CheckCli, HoldsViolatedInvalid) {
   missing["limits"][0]["dtype"] = "float64";
   const auto invalid = check({"--contract", write("c.json", missing)});
   EXPECT_EQ(invalid.code, 4) << invalid.err;
-  EXPECT_THAT(invalid.out, AllOf(HasSubstr("The check is invalid"), HasSubstr("no condition of the report matches; the report has float16/torch/greedy")));
+  EXPECT_THAT(invalid.out, AllOf(HasSubstr("The check is invalid"), HasSubstr("no condition of the report matches; the report has float16/order:prefill=sequential,decode=pairwise/greedy")));
 
   Json more = contract(1e-3);
   more["minimum"]["n_pairs"] = 5;
@@ -156,7 +156,7 @@ TEST_F(CheckCli, AgainstAnOlderReport) {
   const auto worse = check({"--contract", good, "--against", write("older.json", older), "--junit", path("j.xml")});
   EXPECT_EQ(worse.code, 1) << worse.out;
   EXPECT_THAT(worse.out, AllOf(HasSubstr("REGRESSED"), HasSubstr("differs: environment.cpu: "), HasSubstr("was \"another\""), HasSubstr("differs: numerics.invariant_kernels: "),
-                               HasSubstr("1 of 16 numbers regressed; kl_on_off_nats mean of float16/torch/greedy")));
+                               HasSubstr("1 of 16 numbers regressed; kl_on_off_nats mean of float16/order:prefill=sequential,decode=pairwise/greedy")));
   EXPECT_THAT(read_text_file(path("j.xml")), AllOf(HasSubstr("<testsuite name=\"kvdiv check --against\" tests=\"16\" failures=\"1\" errors=\"0\""), HasSubstr("differs: environment.cpu")));
   const Json json = Json::parse(check({"--contract", good, "--against", path("older.json"), "--json"}).out);
   EXPECT_EQ(json["status"], "violated") << "of both together";

@@ -87,6 +87,7 @@ TEST_F(Boundary, ReadsARunAndDecodesNothing) {
 }
 
 TEST_F(Boundary, ATornLastLineIsDroppedAndABadOneIsNamed) {
+  dir_.holds_broken_results();
   const auto source = run();
   const std::string text = read_text_file(source / kRecordsFile);
   write_text_file_atomically(source / kRecordsFile, text + "{\"type\":\"step\",\"pair_id\":\"half");

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "kvdiv/report/result_directory.h"
 #include "process.h"
 
@@ -97,6 +99,7 @@ TEST_F(MergeCli, RefusesWhatIsNotAllShardsOfOneRun) {
   expect_refused(merge({"shard0", "shard1", damaged}), 3, "no newline behind it");
   expect_refused(merge({"shard0", "shard1", changed("shard2", "drift", [](Json& r) { r["experiment"]["name"] = "drift"; })}), 2,
                  "not a result of kvdiv run");
+  fs::remove_all(path("drift"));  // not what a report of drift is
 }
 
 TEST_F(MergeCli, UnlikeEnvironmentsOnlyWithForceAndAWarning) {
@@ -105,7 +108,8 @@ TEST_F(MergeCli, UnlikeEnvironmentsOnlyWithForceAndAWarning) {
   const auto forced = merge({"shard0", other, "shard2"}, {"--force"});
   ASSERT_EQ(forced.code, 0) << forced.err;
   bool is_warned = false;
-  for (const Json& w : read_report(path("joined"))["warnings"])
+  const Json report = read_report(path("joined"));
+  for (const Json& w : report["warnings"])
     is_warned = is_warned || (w["code"] == "unlike_environments" && w["message"].get<std::string>().find("another CPU") != std::string::npos);
   EXPECT_TRUE(is_warned);
 }

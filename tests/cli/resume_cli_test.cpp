@@ -80,7 +80,7 @@ TEST_F(Resumed, KilledAnywhereEndsWithTheSameBytes) {
     std::this_thread::sleep_for(std::chrono::duration<double>(moment(random)));
     process.send(i % 3 == 0 ? SIGTERM : SIGKILL);
     const auto result = process.wait();
-    ASSERT_THAT(result.code, testing::AnyOf(0, 5, 128 + SIGKILL)) << result.err;
+    ASSERT_THAT(result.code, testing::AnyOf(0, 5, 128 + SIGKILL, 128 + SIGTERM)) << result.err;
     if (result.code == 0) {
       ++n_finished;
       expect_same_result(path("whole"), out);
@@ -110,6 +110,16 @@ TEST_F(Resumed, OnceInTheMiddleOfALine) {
   const auto result = kvdiv_run(with(run({}), out, {"--resume"}));
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, testing::AllOf(HasSubstr("pairs were there"), HasSubstr("no newline behind it")));
+  expect_same_result(path("whole"), out);
+}
+
+/// A power cut may keep a report that says "complete" and lose the end of the records.
+TEST_F(Resumed, ACompleteReportWithoutAllOfItsRecordsIsGoneOnWith) {
+  const fs::path out = path("cut");
+  fs::copy(path("whole"), out);
+  fs::resize_file(out / kRecordsFile, size_of_file(out / kRecordsFile) / 2);
+  const auto result = kvdiv_run(with(run(), out, {"--resume"}));
+  ASSERT_EQ(result.code, 0) << result.err;
   expect_same_result(path("whole"), out);
 }
 
@@ -153,14 +163,19 @@ TEST_F(Resumed, AnotherRunIsRefused) {
   EXPECT_THAT(refused(run()), HasSubstr("experiment"));
   EXPECT_EQ(kvdiv_run({"run", "--resume"}).code, 2) << "where?";
   EXPECT_EQ(kvdiv_run(with(run(), path("other"), {"--resume", "--overwrite"})).code, 2);
+  fs::remove_all(path("other"));  // broken on purpose
 }
 
 TEST_F(Resumed, ASecondProcessIsRefused) {
   const fs::path out = path("two");
-  Process first({"run", "--limit", "200", "--max-new-tokens", "40", "--quiet", "--output", out.string()});
+  std::string prompts;
+  for (int i = 0; i < 5000; ++i) prompts += fmt::format("{{\"ids\": [1, {}, {}]}}\n", 259 + i % 250, 259 + i / 250);
+  write_text_file_atomically(path("many.jsonl"), prompts);
+  const std::vector<std::string> many = short_run(path("many.jsonl"), {"--quiet"});
+  Process first(with(many, out));
   for (int i = 0; i < 1200 && size_of_file(out / kRecordsFile) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   for (const char* how : {"--resume", "--overwrite"}) {
-    const auto second = kvdiv_run({"run", "--limit", "200", "--max-new-tokens", "40", "--quiet", "--output", out.string(), how});
+    const auto second = kvdiv_run(with(many, out, {how}));
     EXPECT_EQ(second.code, 2);
     EXPECT_THAT(second.err, HasSubstr("another kvdiv is writing there"));
   }
@@ -171,7 +186,7 @@ TEST_F(Resumed, ASecondProcessIsRefused) {
 
 /// An experiment without pairs is computed again, and what was there must be the same bytes.
 TEST_F(Resumed, OtherCommandsComputeAgainAndCompare) {
-  const std::vector<std::string> drift{"drift", "--limit", "2", "--max-steps", "3", "--quiet"};
+  const std::vector<std::string> drift{"drift", "--prompts", path("prompts.jsonl").string(), "--limit", "2", "--max-steps", "3", "--quiet"};
   ASSERT_EQ(kvdiv_run(with(drift, path("drift"))).code, 0);
   const std::string text = read_text_file(path("drift") / kRecordsFile);
   Json report = read_report(path("drift"));

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kvdiv/decode/faults.h"
-#include "kvdiv/experiments/merge.h"
+#include "kvdiv/experiments/run_merge.h"
 #include "kvdiv/experiments/run.h"
 #include "support/experiment.h"
 
@@ -125,8 +125,8 @@ Joined join(std::size_t n_prompts, const Planted& planted, const RunParams& para
   }
   Joined joined;
   std::vector<std::size_t> at(shards.size(), 0);
-  MergeInput input;
-  input.params = params;
+  ShardsInput input;
+  input.params = to_json_value(params);
   input.n_layers = shards.front()->config.sizes.n_layers;
   input.n_prompts = shards.front()->prompts.size();
   input.shard_reports = reports;

@@ -1,10 +1,12 @@
 #pragma once
-// A fresh directory for a test, removed at its end.
+// A fresh directory for a test, removed at its end; the results in it are held against the schemas first.
 #include <unistd.h>
 
 #include <filesystem>
 #include <string>
 #include <system_error>
+
+#include "support/schema.h"
 
 namespace kvdiv::test {
 
@@ -16,6 +18,7 @@ class TempDir {
     std::filesystem::create_directories(path_);
   }
   ~TempDir() {
+    if (is_checked_) expect_valid_results(path_);
     std::error_code code;
     std::filesystem::remove_all(path_, code);
   }

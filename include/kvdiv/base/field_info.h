@@ -26,6 +26,10 @@ struct FieldInfo {
 /// The JSON value of a flag's text(s). Throws Error{usage} that names the flag.
 Json parse_flag(const FieldInfo& field, const std::vector<std::string>& texts);
 
+/// The value of a config file, where a list may be one value or a text with commas. Throws Error{usage} that begins with
+/// `where`: a wrong type, an unknown name (with the nearest), an empty list, a list's item given twice.
+Json parse_config_value(const FieldInfo& field, const Json& value, const std::string& where);
+
 namespace detail {
 
 template <class T>

@@ -12,6 +12,30 @@
 
 namespace kvdiv {
 
+struct TopToken {
+  TokenId id = 0;
+  std::optional<std::string> text;
+  double logit = 0.0;
+};
+
+template <class V>
+void describe_fields(V& v, TopToken& t) {
+  v.field("id", t.id);
+  v.field("text", t.text);
+  v.field("logit", t.logit);
+}
+
+/// What each arm had to choose from at the flip: the largest logits, the largest first, the lowest id first on a tie.
+struct FlipTop {
+  std::vector<TopToken> on, off;
+};
+
+template <class V>
+void describe_fields(V& v, FlipTop& f) {
+  v.field("on", f.on);
+  v.field("off", f.off);
+}
+
 struct PairRecord {
   static constexpr std::string_view type = "pair";
   std::string pair_id;    ///< unique in the file, the same in every run
@@ -34,6 +58,7 @@ struct PairRecord {
   std::optional<std::vector<double>> max_abs_activation;  ///< 0: embeddings, 1…L, L+1: final norm; both arms; FP16 only
   /// Of each arm's logits of the first 16 same-prefix steps, in the compute dtype: equal hashes are equal bits.
   std::string logits_sha256_on, logits_sha256_off;
+  std::optional<FlipTop> flip_top;  ///< null without a flip
 };
 
 template <class V>
@@ -63,6 +88,7 @@ void describe_fields(V& v, PairRecord& r) {
   v.field("max_abs_activation", r.max_abs_activation);
   v.field("logits_sha256_on", r.logits_sha256_on);
   v.field("logits_sha256_off", r.logits_sha256_off);
+  v.field("flip_top", r.flip_top);
 }
 
 struct StepRecord {

@@ -75,6 +75,16 @@ struct Shard {
   bool holds(std::int64_t pair) const { return pair % count == index; }
 };
 
+/// The shards of one run, as they stand in their result directories.
+struct ShardsInput {
+  Json params;  ///< experiment.params, the same in all
+  std::int64_t n_layers = 0;
+  std::size_t n_prompts = 0;            ///< of the whole run
+  std::span<const Json> shard_reports;  ///< by shard index, all of them
+  /// The next pair of a shard, in the order of its records. Throws where there is none.
+  std::function<FinishedPair(std::size_t shard)> next_pair;
+};
+
 struct Context {
   const ModelConfig& config;
   std::span<const PromptItem> prompts;

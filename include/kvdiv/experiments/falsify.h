@@ -37,6 +37,9 @@ void describe_fields(V& v, FalsifyParams& p) {
 
 void validate(const FalsifyParams& params);
 
+/// Whether a part asks for generated tokens: the others need no room behind the prompts.
+bool decodes_pairs(const FalsifyParams& params);
+
 /// `base`: the pairs in the dtypes of `params`, if a run has them already; else they are decoded here. Conditions: one a
 /// part (and, where it looks at the checkpoint, a dtype and backend), with the key `part`.
 ExperimentResult run_falsify(Context& context, const FalsifyParams& params, const PairTable* base = nullptr);

@@ -21,6 +21,12 @@ struct TensorView {
   std::size_t shard = 0;            ///< index into Checkpoint::shards()
 };
 
+using WeightMap = std::map<std::string, std::string>;  // tensor → file name
+
+/// The weight_map of an index: at least one tensor, every file a plain name of the index's own folder. Throws
+/// Error{unreadable}; `file` starts each message.
+WeightMap parse_weight_map(const Json& index, const std::string& file);
+
 /// Which files are the weights, as the reference chooses them: model.safetensors if it is there, else the shards that
 /// model.safetensors.index.json lists. Any other file (consolidated.safetensors, an unlisted shard) is ignored. Index
 /// and shards must agree tensor by tensor, in both directions: a stale index is refused.
@@ -55,7 +61,6 @@ class Checkpoint {
     MappedFile file;
     std::uint64_t data_begin;
   };
-  using WeightMap = std::map<std::string, std::string>;  // tensor → file name
 
   Checkpoint() = default;
   void add_shard(const std::filesystem::path& file);

@@ -3,12 +3,15 @@
 // 13 GB of memory beside the cast ones.
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <span>
 
 namespace kvdiv {
 
-/// Movable, not copyable; the bytes stay where they are when the object moves. The file must not be truncated
-/// meanwhile: reading a page that is no longer there ends the process (SIGBUS).
+class BusErrorMessage;
+
+/// Movable, not copyable; the bytes stay where they are when the object moves. Reading a page that is no longer there,
+/// because somebody cut the file off meanwhile, ends the process with a message and the exit code of an unreadable file.
 class MappedFile {
  public:
   /// Throws Error{unreadable} if the path is absent, not a regular file, or cannot be mapped. Zero bytes are allowed.
@@ -30,6 +33,7 @@ class MappedFile {
   std::filesystem::path path_;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  std::unique_ptr<BusErrorMessage> on_bus_error_;  ///< before the pages go, so does this
 };
 
 }  // namespace kvdiv

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvdiv/base/fields.h"
@@ -72,6 +73,10 @@ void resolve_defaults(PromptParams& params);
 /// unreadable, with file, line and key, for everything in the file, and where no prompt is left.
 PromptSet load_prompts(const PromptParams& params, const Tokenizer* tokenizer, const std::filesystem::path& gsm8k_dir,
                        std::int64_t vocab_size);
+
+/// load_prompts of a file's bytes; `path` is its name in messages.
+PromptSet parse_prompts(std::string_view bytes, const std::string& path, const PromptParams& params,
+                        const Tokenizer* tokenizer, const std::filesystem::path& gsm8k_dir, std::int64_t vocab_size);
 
 /// Lower-case hexadecimal SHA-256 of ids as little-endian int64.
 std::string sha256_of_ids(const std::vector<TokenId>& ids);

@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvdiv/base/enums.h"
@@ -94,5 +95,8 @@ inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
 /// by a length that the file merely claims. The data is not read and may lie at any address: copy it out, byte by byte.
 /// Throws Error{unreadable} with a message of its own for every rule; `file` starts each message.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, const std::string& file);
+
+/// The same of the header's JSON alone, in front of `n_data` bytes; data_begin is 0.
+SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t n_data, const std::string& file);
 
 }  // namespace kvdiv

@@ -6,19 +6,9 @@
 
 #include "kvdiv/base/enums.h"
 #include "kvdiv/model/config.h"
+#include "kvdiv/model/memory_need.h"
 
 namespace kvdiv {
-
-struct MemoryNeed {
-  std::uint64_t weights = 0;      ///< parameters in the compute dtype
-  std::uint64_t cache = 0;        ///< ON's keys and values
-  std::uint64_t activations = 0;  ///< the largest of one block over the whole prefix (OFF), attention scores included
-  std::uint64_t logits = 0;       ///< a few rows of the vocabulary in FP64
-  std::uint64_t total() const { return weights + cache + activations + logits; }
-};
-
-/// For sequences of up to `length` positions.
-MemoryNeed memory_need(const ModelConfig& config, DType dtype, std::int64_t length);
 
 /// Bytes that can still be allocated: the least of MemAvailable, the cgroup's limit and the address-space limit; of a GPU
 /// what is free there.

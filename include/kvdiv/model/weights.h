@@ -7,6 +7,7 @@
 #include "kvdiv/base/warnings.h"
 #include "kvdiv/io/checkpoint.h"
 #include "kvdiv/model/decoder.h"
+#include "kvdiv/model/memory_need.h"
 
 namespace kvdiv {
 
@@ -36,8 +37,5 @@ void check_checkpoint(const Checkpoint& checkpoint, const ModelConfig& config);
 /// are cast there.
 LoadedModel load_model(const Checkpoint& checkpoint, const ModelConfig& config, DType dtype,
                        std::shared_ptr<const Ops> ops, Warnings& warnings, c10::Device device = c10::kCPU);
-
-/// Bytes that load_model will hold: parameters times the dtype's size.
-std::uint64_t weight_bytes(const ModelConfig& config, DType dtype);
 
 }  // namespace kvdiv

@@ -35,6 +35,9 @@ class RecordsFile {
   /// other whole records are there. Error{unreadable} if the disk is full: the file ends behind the last whole commit.
   void commit(std::string_view lines);
 
+  /// Waits until everything is on the disk, where the file system can: before a report says that it is complete.
+  void sync();
+
   /// Pairs that were taken, and what was cut off ("line 12: no newline behind it"); empty if nothing was.
   std::int64_t n_taken() const { return n_taken_; }
   const std::string& cut_note() const { return cut_note_; }

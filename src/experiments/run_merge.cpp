@@ -1,4 +1,4 @@
-#include "kvdiv/experiments/merge.h"
+#include "kvdiv/experiments/run_merge.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,8 +15,8 @@ namespace {
 
 class Merge {
  public:
-  Merge(const MergeInput& input, Warnings& warnings)
-      : input_(input), warnings_(warnings), summary_(input.params, input.n_layers, warnings) {}
+  Merge(const ShardsInput& input, const RunParams& params, Warnings& warnings)
+      : input_(input), params_(params), warnings_(warnings), summary_(params, input.n_layers, warnings) {}
   ExperimentResult execute();
 
  private:
@@ -27,7 +27,8 @@ class Merge {
   std::optional<Fp64Check> fp64(const std::vector<DifferingPair>& sample) const;
   const Json* diagnosed(const std::vector<DifferingPair>& sample) const;
 
-  const MergeInput& input_;
+  const ShardsInput& input_;
+  const RunParams& params_;
   Warnings& warnings_;
   RunSummary summary_;
 };
@@ -46,7 +47,7 @@ void Merge::keep_warnings() {
 void Merge::condition(const Condition& c, std::size_t number) {
   summary_.begin(c);
   const std::size_t n_shards = input_.shard_reports.size();
-  const std::size_t n_pairs = input_.n_prompts * seeds_of(input_.params, c.strategy).size();
+  const std::size_t n_pairs = input_.n_prompts * seeds_of(params_, c.strategy).size();
   for (std::size_t i = 0; i < n_pairs; ++i) {
     const FinishedPair pair = input_.next_pair(i % n_shards);
     if (pair.pair.condition != c.name())
@@ -124,9 +125,9 @@ ExperimentResult Merge::execute() {
   keep_warnings();
   ExperimentResult result;
   std::size_t number = 0;
-  for (const DType dtype : input_.params.dtype)
-    for (const std::string& backend : input_.params.backend)
-      for (const Strategy strategy : input_.params.strategy) condition({dtype, backend, strategy}, number++);
+  for (const DType dtype : params_.dtype)
+    for (const std::string& backend : params_.backend)
+      for (const Strategy strategy : params_.strategy) condition({dtype, backend, strategy}, number++);
   summary_.finish();
   join_controls();
   const std::vector<DifferingPair> sample = summary_.differing();
@@ -145,6 +146,10 @@ ExperimentResult Merge::execute() {
 
 }  // namespace
 
-ExperimentResult merge_shards(const MergeInput& input, Warnings& warnings) { return Merge(input, warnings).execute(); }
+ExperimentResult merge_shards(const ShardsInput& input, Warnings& warnings) {
+  RunParams params;
+  from_json_value(input.params, params, "experiment.params");
+  return Merge(input, params, warnings).execute();
+}
 
 }  // namespace kvdiv
