@@ -10,7 +10,7 @@
 TOOLS=(g++:g++ cmake:cmake ninja-build:ninja ccache:ccache unzip:unzip python3:python3 python3-pip:pip3)
 # … libraries by dpkg.
 LIBRARIES=(libsentencepiece-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libssl-dev libboost-math-dev
-           libhwy-dev libvalijson-dev libgtest-dev libgmock-dev libbenchmark-dev)
+           libhwy-dev libjs-chart.js libvalijson-dev libgtest-dev libgmock-dev libbenchmark-dev)
 
 # Name, version, platform tag for pip, file, SHA-256. The last two hold what libtorch_cpu.so is linked against.
 WHEELS=(

@@ -16,7 +16,9 @@
 #include "kvdiv/numerics/promises.h"
 #include "kvdiv/numerics/switches.h"
 #include "kvdiv/numerics/torch_info.h"
+#include "kvdiv/report/csv.h"
 #include "kvdiv/report/environment.h"
+#include "kvdiv/report/html.h"
 #include "kvdiv/report/identity.h"
 #include "kvdiv/report/render.h"
 #include "kvdiv/report/result_directory.h"
@@ -180,6 +182,11 @@ Existing what_to_do(const OutputParams& output, bool resume) {
   return resume ? Existing::resume : output.overwrite ? Existing::replace : Existing::refuse;
 }
 
+void write_pages(const PageParams& page, const std::filesystem::path& result) {
+  if (page.html) write_html({result}, *page.html);
+  if (page.csv) write_csv(result, *page.csv);
+}
+
 void print(const OutputParams& output, const Json& report) {
   fmt::print("{}",
              output.json ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : render_text(report));
@@ -210,6 +217,7 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
     require_same_run(directory, report);
     if (is_whole(directory)) {
       progress.note(fmt::format("{} is complete: nothing to go on with", directory.path().string()));
+      write_pages(take<PageParams>(invocation), directory.path());
       print(output, directory.previous());
       return exit_code(true, directory.previous().value("verdict", Json::object()));
     }
@@ -251,6 +259,7 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
     report["records"] = {{"n_bytes", directory.records().size()}};
   }
   write(result);
+  write_pages(take<PageParams>(invocation), directory.path());
   print(output, report);
   if (!result.complete)
     write_stderr(fmt::format("kvdiv: interrupted; go on with the same command and --resume --output {}\n",

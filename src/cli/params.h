@@ -66,6 +66,17 @@ void describe_fields(V& v, ShardParams& p) {
   v.field("shard", p.shard, "i/n: decode every n-th pair from the i-th on (i from 0); kvdiv merge joins the n results");
 }
 
+/// A result as a page to look at, and as tables for other programs.
+struct PageParams {
+  std::optional<std::string> html, csv;
+};
+
+template <class V>
+void describe_fields(V& v, PageParams& p) {
+  v.field("html", p.html, "write a page with charts to this file: one file, to be opened from disk");
+  v.field("csv", p.csv, "write a table of each record type into this directory");
+}
+
 struct ConfigParams {
   std::optional<std::string> config;
   bool print_config = false;

@@ -12,7 +12,9 @@
 #include "kvdiv/numerics/device.h"
 #include "kvdiv/numerics/switches.h"
 #include "kvdiv/numerics/torch_info.h"
+#include "kvdiv/report/csv.h"
 #include "kvdiv/report/environment.h"
+#include "kvdiv/report/html.h"
 #include "kvdiv/report/render.h"
 #include "kvdiv/report/result_directory.h"
 #include "kvdiv/report/table.h"
@@ -86,9 +88,18 @@ int env_command(const Invocation& invocation) {
 }
 
 int report_command(const Invocation& invocation) {
-  if (invocation.positionals.size() != 1)
-    fail_usage("kvdiv report takes one result directory; see kvdiv report --help");
-  const Json report = read_report(invocation.positionals.front());
+  const auto page = take<PageParams>(invocation);
+  const auto& directories = invocation.positionals;
+  if (directories.empty() || directories.size() > 2 || (directories.size() == 2 && (!page.html || page.csv)))
+    fail_usage("kvdiv report takes one result directory, or two with --html alone; see kvdiv report --help");
+  if (page.html) write_html({directories.begin(), directories.end()}, *page.html);
+  if (page.csv) write_csv(directories.front(), *page.csv);
+  if (page.html || page.csv) {
+    for (const auto& file : {page.html, page.csv})
+      if (file) fmt::print("{}\n", *file);
+    return 0;
+  }
+  const Json report = read_report(directories.front());
   fmt::print("{}", take<JsonParams>(invocation).json ? report.dump(2) + "\n" : render_text(report));
   return 0;
 }
