@@ -1,6 +1,7 @@
 #pragma once
 // For the build under ThreadSanitizer alone, which does not understand the barriers of libgomp: at::parallel_for with the same
 // split of the work, in threads that it sees begin and end. It stands before libtorch's own header on the include path.
+#pragma GCC system_header  // #include_next is an extension
 #include_next <ATen/Parallel.h>
 
 #include <algorithm>
