@@ -51,8 +51,7 @@ int analyse(const Invocation& invocation, const std::string& name, const std::fi
                             output.overwrite ? Existing::replace : Existing::refuse);
   directory.write_report(report);
   if (!output.quiet) write_stderr(fmt::format("{}: {} → {}\n", name, source.string(), directory.path().string()));
-  fmt::print("{}",
-             output.json ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : render_text(report));
+  fmt::print("{}", render_report(report, output.json));
   return 0;
 }
 

@@ -37,11 +37,6 @@ Json effective(const S&... structs) {
   return out;
 }
 
-void refuse_two_seed_flags(const Invocation& invocation) {
-  if (invocation.values.contains("seed") && invocation.values.contains("seeds") && !invocation.values["seed"].is_null())
-    fail_usage("--seed and --seeds contradict each other: give one of them");
-}
-
 template <Described R>
 R read_record(const Json& json, const std::string& where) {
   R record;
@@ -100,7 +95,6 @@ int patch_command(const Invocation& invocation) {
 }
 
 int falsify_command(const Invocation& invocation) {
-  refuse_two_seed_flags(invocation);
   return measuring_command<FalsifyParams>(
       invocation, "falsify", [](const FalsifyParams& p) { return decodes_pairs(p) ? p.max_new_tokens : 0; },
       [](Context& context, const FalsifyParams& p) { return run_falsify(context, p); });
@@ -147,7 +141,6 @@ int trace_command(const Invocation& invocation) {
 }
 
 int paper_command(const Invocation& invocation) {
-  refuse_two_seed_flags(invocation);
   const Json published = read_json_file(find_data_paths().configs / "paper_published.json");
   return measuring_command<PaperParams>(
       invocation, "paper", [](const PaperParams& p) { return p.max_new_tokens; },
@@ -155,7 +148,6 @@ int paper_command(const Invocation& invocation) {
 }
 
 int run_command(const Invocation& invocation) {
-  refuse_two_seed_flags(invocation);
   return measuring_command<RunParams>(
       invocation, "run", [](const RunParams& p) { return p.max_new_tokens; }, run_experiment);
 }

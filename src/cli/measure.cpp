@@ -177,7 +177,6 @@ bool is_whole(ResultDirectory& directory) {
 }
 
 Existing what_to_do(const OutputParams& output, bool resume) {
-  if (resume && output.overwrite) fail_usage("--resume and --overwrite contradict each other: give one of them");
   if (resume && !output.output) fail_usage("--resume: say with --output which directory to go on with");
   return resume ? Existing::resume : output.overwrite ? Existing::replace : Existing::refuse;
 }
@@ -185,11 +184,6 @@ Existing what_to_do(const OutputParams& output, bool resume) {
 void write_pages(const PageParams& page, const std::filesystem::path& result) {
   if (page.html) write_html({result}, *page.html);
   if (page.csv) write_csv(result, *page.csv);
-}
-
-void print(const OutputParams& output, const Json& report) {
-  fmt::print("{}",
-             output.json ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : render_text(report));
 }
 
 }  // namespace
@@ -218,7 +212,7 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
     if (is_whole(directory)) {
       progress.note(fmt::format("{} is complete: nothing to go on with", directory.path().string()));
       write_pages(take<PageParams>(invocation), directory.path());
-      print(output, directory.previous());
+      fmt::print("{}", render_report(directory.previous(), output.json));
       return exit_code(true, directory.previous().value("verdict", Json::object()));
     }
     report["created_utc"] = directory.previous().value("created_utc", report["created_utc"]);
@@ -260,7 +254,7 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
   }
   write(result);
   write_pages(take<PageParams>(invocation), directory.path());
-  print(output, report);
+  fmt::print("{}", render_report(report, output.json));
   if (!result.complete)
     write_stderr(fmt::format("kvdiv: interrupted; go on with the same command and --resume --output {}\n",
                              directory.path().string()));

@@ -208,8 +208,7 @@ int merge_command(const Invocation& invocation, const JoinShards& join_run) {
   records.sync();
   report["records"] = {{"n_bytes", records.size()}};
   to.finish(report);
-  fmt::print("{}",
-             output.json ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : render_text(report));
+  fmt::print("{}", render_report(report, output.json));
   return result.verdict.value("kind", "") == "invalid" ? static_cast<int>(ErrorKind::invalid_measurement) : 0;
 }
 

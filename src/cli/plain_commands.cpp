@@ -100,7 +100,7 @@ int report_command(const Invocation& invocation) {
     return 0;
   }
   const Json report = read_report(directories.front());
-  fmt::print("{}", take<JsonParams>(invocation).json ? report.dump(2) + "\n" : render_text(report));
+  fmt::print("{}", render_report(report, take<JsonParams>(invocation).json));
   return 0;
 }
 

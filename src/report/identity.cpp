@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <set>
-#include <string_view>
+
+#include "render_tables.h"
 
 namespace kvdiv {
 namespace {
@@ -38,19 +38,6 @@ constexpr std::array kEnvironment{"tool.libtorch",
                                   "environment.cublas",
                                   "environment.env_vars",
                                   "numerics"};
-
-const Json& at_path(const Json& json, std::string_view path) {
-  static const Json null;
-  const Json* here = &json;
-  while (!path.empty()) {
-    const auto dot = std::min(path.find('.'), path.size());
-    const std::string key(path.substr(0, dot));
-    if (!here->is_object() || !here->contains(key)) return null;
-    here = &here->at(key);
-    path.remove_prefix(std::min(dot + 1, path.size()));
-  }
-  return *here;
-}
 
 std::string text_of(const Json& j) { return j.is_null() ? "not there" : short_dump(j); }
 

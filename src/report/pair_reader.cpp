@@ -1,18 +1,14 @@
 #include "kvdiv/report/pair_reader.h"
 
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "kvdiv/base/error.h"
 #include "kvdiv/io/files.h"
+#include "kvdiv/report/records_reader.h"
 
 namespace kvdiv {
 
-PairReader::PairReader(std::filesystem::path records_file)
-    : file_(std::move(records_file)), in_(file_, std::ios::binary) {
-  if (!in_) fail_unreadable("{}: cannot be read: {}", file_.string(), std::strerror(errno));
-}
+PairReader::PairReader(std::filesystem::path records_file) : file_(std::move(records_file)), in_(open_records(file_)) {}
 
 /// False, with `problem`, for a line that is no step or pair record, or of another pair than the lines before it.
 bool PairReader::add_line(const std::string& line, FinishedPair& pair, bool& is_whole) {

@@ -11,6 +11,7 @@
 
 #include "kvdiv/base/error.h"
 #include "kvdiv/io/files.h"
+#include "kvdiv/report/records_reader.h"
 
 namespace kvdiv {
 namespace {
@@ -78,15 +79,8 @@ class Scan {
 /// Lines out of a file by large blocks; the line lives until the next call.
 class LineReader {
  public:
-  explicit LineReader(fs::path file) : file_(std::move(file)) {
-    std::error_code ignored;
-    // Opening a pipe would wait for a writer, and a device has no end.
-    if (const auto status = fs::status(file_, ignored); fs::exists(status) && !fs::is_regular_file(status))
-      fail_unreadable("{}: is not a regular file", file_.string());
-    in_.open(file_, std::ios::binary);
-    if (!in_) fail_unreadable("{}: cannot be read: {}", file_.string(), std::strerror(errno));
-    buffer_.resize(std::size_t{1} << 20);
-  }
+  explicit LineReader(fs::path file)
+      : file_(std::move(file)), in_(open_records(file_)), buffer_(std::size_t{1} << 20) {}
 
   bool next(std::string_view& line) {
     for (std::size_t searched = begin_;;) {

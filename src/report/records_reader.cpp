@@ -3,7 +3,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include "kvdiv/base/error.h"
 #include "kvdiv/io/files.h"
@@ -49,14 +48,18 @@ void read_records(std::istream& in, const std::string& file, const RecordVisitor
   }
 }
 
-void for_each_record(const fs::path& directory, const RecordVisitor& visit) {
-  const fs::path file = directory / kRecordsFile;
+std::ifstream open_records(const fs::path& file) {
   std::error_code ignored;
-  // Opening a pipe would wait for a writer, and a device has no end.
   if (const auto status = fs::status(file, ignored); fs::exists(status) && !fs::is_regular_file(status))
     fail_unreadable("{}: is not a regular file", file.string());
   std::ifstream in(file, std::ios::binary);
   if (!in) fail_unreadable("{}: cannot be read: {}", file.string(), std::strerror(errno));
+  return in;
+}
+
+void for_each_record(const fs::path& directory, const RecordVisitor& visit) {
+  const fs::path file = directory / kRecordsFile;
+  std::ifstream in = open_records(file);
   read_records(in, file.string(), visit);
 }
 

@@ -99,4 +99,8 @@ std::string render_text(const Json& r) {
   return out;
 }
 
+std::string render_report(const Json& report, bool as_json) {
+  return as_json ? report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : render_text(report);
+}
+
 }  // namespace kvdiv

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <csignal>
@@ -171,6 +172,13 @@ TEST_F(Records, WithoutAReportAreNotGoneOnWith) {
   EXPECT_EQ(text(), a_);
   put("");
   EXPECT_TRUE(ResultDirectory(dir_.path(), Existing::resume).previous().is_null()) << "killed before the first report: a new run";
+}
+
+/// Opening a pipe would wait for a writer for ever.
+TEST_F(Records, ThatAreAPipeAreRefused) {
+  ASSERT_EQ(mkfifo(file_.c_str(), 0600), 0);
+  EXPECT_THROW(PairReader{file_}, Error);
+  EXPECT_THROW(RecordsFile{file_}, Error);
 }
 
 TEST_F(Records, AreReadPairByPairWithTheirText) {

@@ -9,6 +9,9 @@ namespace kvdiv {
 /// Header, a table per condition, controls, verdict, warnings.
 std::string render_text(const Json& report);
 
+/// What a command prints of a report: the text, or the JSON as it stands in report.json.
+std::string render_report(const Json& report, bool as_json);
+
 /// "1.2e-06", "0", "–" for null: two significant digits.
 std::string short_number(const Json& value);
 
