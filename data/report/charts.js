@@ -77,8 +77,8 @@ function decades(values) {
   return {low: bottom, high: Math.max(top, bottom + 1)};
 }
 
-/// A logarithmic axis over whole decades: a tick at every n-th of them, at most seven.
-function logAxis(title, range, more) {
+/// A logarithmic axis over whole decades: a tick at every n-th of them, at most seven. `zero`: the value at which 0 stands.
+function logAxis(title, range, zero) {
   const stride = Math.ceil((range.high - range.low) / 6);
   return {
     type: "logarithmic", min: 10 ** range.low, max: 10 ** range.high, title: {display: true, text: title},
@@ -86,8 +86,7 @@ function logAxis(title, range, more) {
       axis.ticks = [];
       for (let p = range.low; p <= range.high; p += stride) axis.ticks.push({value: 10 ** p});
     },
-    ticks: {callback: v => powerOfTen(Math.round(Math.log10(v))), autoSkip: false, maxRotation: 0},
-    ...more,
+    ticks: {callback: v => v === zero ? "0" : powerOfTen(Math.round(Math.log10(v))), autoSkip: false, maxRotation: 0},
   };
 }
 

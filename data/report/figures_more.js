@@ -157,7 +157,7 @@ function paretoFigures(result) {
       id: `pareto-${i}`, title: `What remedies buy and cost, ${nameOf(c)}`, height: 360 + 20 * front.length,
       config: t => ({type: "scatter",
         data: {datasets: [...front.map((r, n) => series(r.remedy, [point(r)], t, n, {pointRadius: 7})), ...(rest.length ? [{label: "others", data: rest.map(point), pointRadius: 4, clip: 8, pointStyle: "circle", borderColor: t.text, backgroundColor: t.grid}] : [])]},
-        options: {scales: {x: linearAxis("tokens/s of ON", {min: 0}), y: logAxis("mean KL(on‖off), nats; lowest: exactly 0", {low: range.low - 1, high: range.high}, {})}, layout: {padding: {right: 10}},
+        options: {scales: {x: linearAxis("tokens/s of ON", {min: 0}), y: logAxis("mean KL(on‖off), nats", {low: range.low - 1, high: range.high}, edge)}, layout: {padding: {right: 10}},
           plugins: {legend: legend(), tooltip: tooltip(k => `${plainText(k.raw.row.remedy)}: KL ${num(k.raw.row.kl_on_off_nats.mean)}, ${num(k.parsed.x)} tokens/s`)}}}),
       reading: [`On the Pareto front of KL, speed and bytes: ${front.map(r => r.remedy).join(", ") || "none"}.`],
       numbers: table(["remedy", "mean KL, nats [95 %]", "flips", "ON tokens/s", "weights, bytes", "cache, bytes", "on the front"], rows.map(r => [r.remedy, statInterval(r.kl_on_off_nats), count(r.flips), num(r.on_tokens_per_s), count(r.weights_bytes), count(r.cache_bytes), r.on_pareto_front ? "yes" : "no"]))})];

@@ -39,7 +39,7 @@ function klConfig(part, range) {
   return t => {
     const datasets = part.flatMap(({label, kl}, i) => {
       const colour = t.series[i], point = (list, k) => ({x: kl.step[k], y: list[k] > 0 ? list[k] : NaN});
-      const edge = list => kl.step.map((x, k) => ({x, y: Math.max(list[k] || 0, 10 ** range.low)}));
+      const edge = list => kl.step.map((x, k) => ({x, y: kl.mean[k] > 0 ? Math.max(list[k] || 0, 10 ** range.low) : NaN}));
       const band = {isPart: true, pointRadius: 0, pointHitRadius: 0, borderWidth: 0, backgroundColor: withAlpha(colour, 0.16)};
       return [
         series(label, kl.step.map((_, k) => point(kl.mean, k)), t, i, {pointRadius: 2, kl}),

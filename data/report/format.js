@@ -79,7 +79,7 @@ function shortName(name) {
 /// A text in lines of at most `width` characters, broken where names are put together; the end of a long one is cut.
 function lines(text, width, most) {
   const out = [""];
-  for (let piece of plainText(text).split(/(?<=[\/ ,+:=@])/)) {
+  for (let piece of plainText(text).split(/(?<=[\/ ,+:=@-])/)) {
     while (piece.length > width) {
       out.push(piece.slice(0, width));
       piece = piece.slice(width);
@@ -102,7 +102,7 @@ function table(header, rows, attributes) {
 function tableCell(cell) {
   if (cell instanceof Node) return el("td", {}, cell);
   const text = cell === null || cell === undefined || cell === "" ? "–" : String(cell);
-  return el("td", text.length > 40 ? {class: "wraps"} : {}, visible(text));
+  return el("td", text.length > 32 ? {class: "wraps"} : {}, visible(text));
 }
 
 function fold(summary, ...content) {

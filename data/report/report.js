@@ -15,9 +15,12 @@ function verdictBlock(result) {
   const {verdict, controls, complete} = result.report, kind = (verdict || {}).kind || "none", checks = failedControls(controls);
   const tone = BAD_VERDICTS.has(kind) || checks.failed.length ? "bad" : GOOD_VERDICTS.has(kind) ? "good" : "";
   return el("div", {class: `verdict ${tone}`}, el("strong", {}, visible(kind)), " ", verdict && verdict.sentence ? el("span", {}, visible(verdict.sentence)) : "",
-    checks.n ? el("div", {class: "faint"}, checks.failed.length ? `Controls that failed: ${checks.failed.join(", ")}` : `All ${checks.n} controls hold.`) : "",
+    checks.n ? el("div", {class: "faint"}, checks.failed.length ? `Controls that failed: ${checks.failed.join(", ")}` : checks.n === 1 ? "The control holds." : `All ${checks.n} controls hold.`) : "",
     complete ? "" : el("div", {class: "bad"}, "Incomplete: the run was interrupted."));
 }
+
+/// Flips at a tied largest logit are counted apart: there the choice is the sampler's.
+const flipsOf = g => count(g.flips) + (g.tie_flips ? ` + ${count(g.tie_flips)} tied` : "");
 
 const RUN_ROWS = [
   ["steps", g => count(g.n_steps)],
@@ -26,7 +29,7 @@ const RUN_ROWS = [
   ["JS mean, nats", g => num((g.js_nats || {}).mean)],
   ["max |Δlogit|", g => num((g.max_abs_dlogit || {}).max)],
   ["bit-equal steps", g => percent(g.bit_equal_rate)],
-  ["another token chosen", g => count(g.flips) + (g.tie_flips ? ` + ${count(g.tie_flips)} tied` : "")],
+  ["another token chosen", flipsOf],
 ];
 
 function runTables(result) {
@@ -46,7 +49,7 @@ function verdictSections(result) {
   const runs = conditionsOf(result, "run"), cell = (c, group, f) => f(c[group] || {});
   const summary = runs.length ? table(["condition", "KL same prefix, nats [95 %]", "max |Δlogit|", "flips", "bit-equal", "KL free-running", "pairs that differ"],
     runs.map(c => [conditionLabel(c), cell(c, "same_prefix", g => statInterval(g.kl_on_off_nats)), cell(c, "same_prefix", g => num((g.max_abs_dlogit || {}).max)),
-      cell(c, "same_prefix", g => count(g.flips)), cell(c, "same_prefix", g => percent(g.bit_equal_rate)), cell(c, "free_running", g => num((g.kl_on_off_nats || {}).mean)), percent(c.divergence_rate)])) : "";
+      cell(c, "same_prefix", flipsOf), cell(c, "same_prefix", g => percent(g.bit_equal_rate)), cell(c, "free_running", g => num((g.kl_on_off_nats || {}).mean)), percent(c.divergence_rate)])) : "";
   return [verdictBlock(result), result.note ? el("p", {class: "note"}, result.note) : "", summary, runs.length ? fold("each condition", runTables(result)) : ""];
 }
 
@@ -92,11 +95,20 @@ function commandSections(result) {
 
 // ---- two results ---------------------------------------------------------------------------------------------------
 
+function comparedText(d) {
+  const quantities = n => n === 1 ? "1 quantity" : `${count(n)} quantities`, verb = n => n === 1 ? "has" : "have";
+  const out = [`${count(d.n_different)} of ${quantities(d.n_compared)} that both have with a 95 % interval ${verb(d.n_different)} intervals that do not overlap${d.n_different > d.quantities.length ? `; the ${d.quantities.length} farthest apart are shown` : ""}.`];
+  if (d.n_compared > 20) out.push("Of so many some may differ by chance.");
+  if (d.n_without_interval) out.push(`${quantities(d.n_without_interval)} without an interval (one prompt gives none) ${d.n_without_interval === 1 ? "was" : "were"} not compared.`);
+  if (d.n_in_one) out.push(`${quantities(d.n_in_one)} of matching conditions ${d.n_in_one === 1 ? "is" : "are"} in one result only.`);
+  return out.join(" ");
+}
+
 function differenceSections(d) {
   const [a, b] = PAGE.results.map((r, i) => `${"AB"[i]}: ${r.name}`), out = [el("p", {}, visible(`${a}; ${b}`))];
   out.push(el("h3", {}, "Conditions that differ beyond their intervals"));
   out.push(d.quantities.length ? table(["condition", "quantity", "A [95 %]", "B [95 %]"], d.quantities.map(q => [q.condition, q.quantity, interval(...q.a), interval(...q.b)])) : el("p", {}, "None."));
-  out.push(el("p", {class: "faint"}, `${count(d.n_different)} of ${plural(d.n_compared, "quantity").replace("quantitys", "quantities")} that both have with a 95 % interval have intervals that do not overlap${d.n_different > d.quantities.length ? `; the ${d.quantities.length} farthest apart are shown` : ""}. With many quantities some differ by chance.`));
+  out.push(el("p", {class: "faint"}, comparedText(d)));
   for (const [side, only] of [["A", d.only_in_a], ["B", d.only_in_b]])
     if (only.length) out.push(el("p", {}, visible(`Only in ${side}: ${only.join(", ")}.`)));
   out.push(el("h3", {}, "Settings that differ"));

@@ -65,7 +65,7 @@ missing_packages() {
 package_state() { stat -c '%n %i %s %Y' "$root/scripts/lib/setup.sh" /var/lib/dpkg/status 2>/dev/null || true; }
 
 ensure_packages() {
-  local stamp=$build/.setup-stamp state missing sudo=()
+  local stamp=$build/.setup-stamp state missing
   state=$(package_state)
   [[ -f $stamp && $(<"$stamp") == "$state" ]] && return
   mapfile -t missing < <(missing_packages)
@@ -73,13 +73,10 @@ ensure_packages() {
     local line="apt-get install ${missing[*]}"
     command -v apt-get >/dev/null ||
       die "not a Debian system. Missing, by the names of Debian's packages:" "${missing[*]}"
-    if ((EUID != 0)); then
-      { command -v sudo >/dev/null && { sudo -n true 2>/dev/null || { [[ -t 2 ]] && sudo -v; }; }; } ||
-        die "packages are missing, and neither root nor sudo is to be had. Run this as root, then try again:" "$line"
-      sudo=(sudo)
-    fi
+    become_root ||
+      die "packages are missing, and neither root nor sudo is to be had. Run this as root, then try again:" "$line"
     stage "installing ${#missing[@]} Debian packages: ${missing[*]}"
-    apt_get install "${missing[@]}" || { apt_get update && apt_get install "${missing[@]}"; } || {
+    install_packages "${missing[@]}" || {
       show_log_tail
       die "apt-get failed (whole output: $log). Needed:" "$line"
     }
@@ -87,6 +84,24 @@ ensure_packages() {
   fi
   printf '%s\n' "$state" >"$stamp"
 }
+
+# What the tests of the HTML page look at it with. Not needed for anything else: without it they are skipped, and say so.
+ensure_browser() {
+  ! command -v chromium >/dev/null || return 0
+  command -v apt-get >/dev/null && become_root || return 0
+  stage "installing Debian's chromium, for the tests of the page"
+  install_packages chromium || say "chromium cannot be installed (whole output: $log): the tests of the page are skipped"
+}
+
+sudo=()
+
+become_root() {
+  ((EUID != 0)) || return 0
+  command -v sudo >/dev/null && { sudo -n true 2>/dev/null || { [[ -t 2 ]] && sudo -v; }; } || return 1
+  sudo=(sudo)
+}
+
+install_packages() { apt_get install "$@" || { apt_get update && apt_get install "$@"; }; }
 
 apt_get() {
   "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \

@@ -7,6 +7,7 @@
 #include "kvdiv/report/environment.h"
 #include "kvdiv/report/render.h"
 #include "kvdiv/report/result_directory.h"
+#include "pages.h"
 #include "params.h"
 
 namespace kvdiv {
@@ -30,6 +31,7 @@ std::string default_output(const std::string& name, const Json& report) {
 int analyse(const Invocation& invocation, const std::string& name, const std::filesystem::path& source,
             const std::function<ExperimentResult(const Json& source_report)>& body) {
   const auto output = take<OutputParams>(invocation);
+  require_page_places(invocation);
   const Json from = read_report(source);
   Warnings warnings;
   warn_of_source(source, from, warnings);
@@ -50,6 +52,7 @@ int analyse(const Invocation& invocation, const std::string& name, const std::fi
   ResultDirectory directory(output.output.value_or(default_output(name, from)),
                             output.overwrite ? Existing::replace : Existing::refuse);
   directory.write_report(report);
+  write_pages(invocation, directory.path());
   if (!output.quiet) write_stderr(fmt::format("{}: {} → {}\n", name, source.string(), directory.path().string()));
   fmt::print("{}", render_report(report, output.json));
   return 0;

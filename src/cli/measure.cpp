@@ -16,12 +16,11 @@
 #include "kvdiv/numerics/promises.h"
 #include "kvdiv/numerics/switches.h"
 #include "kvdiv/numerics/torch_info.h"
-#include "kvdiv/report/csv.h"
 #include "kvdiv/report/environment.h"
-#include "kvdiv/report/html.h"
 #include "kvdiv/report/identity.h"
 #include "kvdiv/report/render.h"
 #include "kvdiv/report/result_directory.h"
+#include "pages.h"
 #include "terminal.h"
 
 namespace kvdiv {
@@ -181,17 +180,13 @@ Existing what_to_do(const OutputParams& output, bool resume) {
   return resume ? Existing::resume : output.overwrite ? Existing::replace : Existing::refuse;
 }
 
-void write_pages(const PageParams& page, const std::filesystem::path& result) {
-  if (page.html) write_html({result}, *page.html);
-  if (page.csv) write_csv(result, *page.csv);
-}
-
 }  // namespace
 
 int measure(const Invocation& invocation, const MeasurePlan& plan, Session& session,
             const std::function<ExperimentResult(Context&)>& body) {
   const auto output = take<OutputParams>(invocation);
   const Existing existing = what_to_do(output, take<ResumeParams>(invocation).resume);
+  require_page_places(invocation);
   for (const Json& backend : plan.params.at("backend"))
     make_ops(backend.get<std::string>(), plan.attention, session.device());  // refused before anything is written
   session.require_room(plan.max_new_tokens);
@@ -211,7 +206,7 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
     require_same_run(directory, report);
     if (is_whole(directory)) {
       progress.note(fmt::format("{} is complete: nothing to go on with", directory.path().string()));
-      write_pages(take<PageParams>(invocation), directory.path());
+      write_pages(invocation, directory.path());
       fmt::print("{}", render_report(directory.previous(), output.json));
       return exit_code(true, directory.previous().value("verdict", Json::object()));
     }
@@ -253,7 +248,7 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
     report["records"] = {{"n_bytes", directory.records().size()}};
   }
   write(result);
-  write_pages(take<PageParams>(invocation), directory.path());
+  write_pages(invocation, directory.path());
   fmt::print("{}", render_report(report, output.json));
   if (!result.complete)
     write_stderr(fmt::format("kvdiv: interrupted; go on with the same command and --resume --output {}\n",

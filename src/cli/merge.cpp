@@ -15,6 +15,7 @@
 #include "kvdiv/report/pair_reader.h"
 #include "kvdiv/report/render.h"
 #include "kvdiv/report/result_directory.h"
+#include "pages.h"
 #include "params.h"
 #include "terminal.h"
 
@@ -196,6 +197,7 @@ Shard parse_shard(const std::optional<std::string>& text) {
 
 int merge_command(const Invocation& invocation, const JoinShards& join_run) {
   const auto output = take<OutputParams>(invocation);
+  require_page_places(invocation);
   const std::vector<ShardResult> shards = read_shards(invocation.positionals);
   Warnings warnings;
   require_alike(shards, take<MergeParams>(invocation).force, warnings);
@@ -208,6 +210,7 @@ int merge_command(const Invocation& invocation, const JoinShards& join_run) {
   records.sync();
   report["records"] = {{"n_bytes", records.size()}};
   to.finish(report);
+  write_pages(invocation, to.directory().path());
   fmt::print("{}", render_report(report, output.json));
   return result.verdict.value("kind", "") == "invalid" ? static_cast<int>(ErrorKind::invalid_measurement) : 0;
 }

@@ -18,6 +18,7 @@
 #include "kvdiv/report/render.h"
 #include "kvdiv/report/result_directory.h"
 #include "kvdiv/report/table.h"
+#include "pages.h"
 #include "params.h"
 
 namespace kvdiv {
@@ -92,6 +93,7 @@ int report_command(const Invocation& invocation) {
   const auto& directories = invocation.positionals;
   if (directories.empty() || directories.size() > 2 || (directories.size() == 2 && (!page.html || page.csv)))
     fail_usage("kvdiv report takes one result directory, or two with --html alone; see kvdiv report --help");
+  require_page_places(invocation);
   if (page.html) write_html({directories.begin(), directories.end()}, *page.html);
   if (page.csv) write_csv(directories.front(), *page.csv);
   if (page.html || page.csv) {

@@ -25,6 +25,7 @@ std::string condition_label(const Json& condition);
 Json page_result(const std::filesystem::path& directory_or_file);
 
 /// Two reports: {settings: [{key, a, b}], only_in_a, only_in_b (labels of conditions), n_compared, n_different,
+/// n_without_interval (of one or both), n_in_one (quantities of matching conditions that the other does not have),
 /// quantities: [{condition, quantity, a: [value, low, high], b}]}: quantities that both have with an interval, where
 /// the two intervals do not overlap, of matching conditions; at most kMaxDifferences of them, the largest distance in
 /// widths first.

@@ -58,7 +58,7 @@ void QuantileSketch::merge(const QuantileSketch& other) {
 }
 
 double QuantileSketch::quantile(double q) const {
-  const auto rank = static_cast<std::int64_t>(std::floor(static_cast<double>(n_ - 1) * q));
+  const auto rank = static_cast<std::int64_t>(std::floor(static_cast<double>(n_ - 1) * q + 0.5));
   if (rank <= 0) return min_;
   if (rank >= n_ - 1) return max_;
   std::int64_t below = n_zero_;

@@ -19,7 +19,8 @@ class QuantileSketch {
   void add(double value);
   void merge(const QuantileSketch& other);
   std::int64_t n() const { return n_; }
-  /// The order statistic at rank ⌊(n − 1) q⌋, within kRelativeError; the smallest and the largest value exactly. n > 0.
+  /// The order statistic whose rank is nearest to (n − 1) q, within kRelativeError; the smallest and the largest value
+  /// exactly. n > 0. (Rounded down, as in the paper, the upper end of a band over few prompts would leave out the top.)
   double quantile(double q) const;
 
  private:

@@ -57,8 +57,8 @@ TEST(Run, WritesReportAndRecords) {
 
 TEST(Run, RecordsAreTheSameBytesEveryTime) {
   const TempDir dir;
-  ASSERT_EQ(kvdiv_run(quick_run(dir.path() / "a", {"--strategy", "greedy,top-k,top-p", "--seeds", "2"})).code, 0);
-  ASSERT_EQ(kvdiv_run(quick_run(dir.path() / "b", {"--strategy", "greedy,top-k,top-p", "--seeds", "2", "--quiet"}), {"TZ=Asia/Tokyo", "LC_ALL=de_DE.UTF-8"}).code, 0);
+  ASSERT_EQ(kvdiv_run(quick_run(dir.path() / "a", {"--prompts", short_prompts(), "--strategy", "greedy,top-k,top-p", "--seeds", "2"})).code, 0);
+  ASSERT_EQ(kvdiv_run(quick_run(dir.path() / "b", {"--prompts", short_prompts(), "--strategy", "greedy,top-k,top-p", "--seeds", "2", "--quiet"}), {"TZ=Asia/Tokyo", "LC_ALL=de_DE.UTF-8"}).code, 0);
   const std::string a = read_text_file(dir.path() / "a" / kRecordsFile);
   EXPECT_EQ(a, read_text_file(dir.path() / "b" / kRecordsFile));
   EXPECT_GT(a.size(), 10000u);
@@ -66,10 +66,10 @@ TEST(Run, RecordsAreTheSameBytesEveryTime) {
 
 TEST(Run, JsonGoesToStdoutAlone) {
   const TempDir dir;
-  const auto result = kvdiv_run(quick_run(dir.path() / "a", {"--json"}));
+  const auto result = kvdiv_run(quick_run(dir.path() / "a", {"--prompts", short_prompts(), "--json"}));
   ASSERT_EQ(result.code, 0);
   EXPECT_EQ(Json::parse(result.out), read_report(dir.path() / "a"));
-  const auto quiet = kvdiv_run(quick_run(dir.path() / "a", {"--quiet", "--overwrite"}));
+  const auto quiet = kvdiv_run(quick_run(dir.path() / "a", {"--prompts", short_prompts(), "--quiet", "--overwrite"}));
   EXPECT_EQ(quiet.err, "");
   const auto again = kvdiv_run({"report", (dir.path() / "a").string()});
   EXPECT_EQ(again.out, quiet.out) << "a report renders the same without decoding";
@@ -77,13 +77,13 @@ TEST(Run, JsonGoesToStdoutAlone) {
 
 TEST(Run, AResultIsNotOverwrittenByAccident) {
   const TempDir dir;
-  ASSERT_EQ(kvdiv_run(quick_run(dir.path() / "a")).code, 0);
+  ASSERT_EQ(kvdiv_run(quick_run(dir.path() / "a", {"--prompts", short_prompts()})).code, 0);
   const std::string before = read_text_file(dir.path() / "a" / kRecordsFile);
   const auto refused = kvdiv_run(quick_run(dir.path() / "a"));
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--overwrite"));
   EXPECT_EQ(read_text_file(dir.path() / "a" / kRecordsFile), before);
-  EXPECT_EQ(kvdiv_run(quick_run(dir.path() / "a", {"--overwrite"})).code, 0);
+  EXPECT_EQ(kvdiv_run(quick_run(dir.path() / "a", {"--prompts", short_prompts(), "--overwrite"})).code, 0);
   write_text_file_atomically(dir.path() / "file", "x");
   EXPECT_EQ(kvdiv_run(quick_run(dir.path() / "file")).code, 3);
 }

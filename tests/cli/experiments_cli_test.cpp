@@ -67,7 +67,7 @@ class Boundary : public testing::Test {
  protected:
   std::filesystem::path run() {
     const auto path = dir_.path() / "run";
-    const auto result = kvdiv_run({"run", "--limit", "3", "--max-new-tokens", "16", "--strategy", "greedy,top-k", "--seeds", "2", "--output", path.string(), "--quiet"});
+    const auto result = kvdiv_run({"run", "--prompts", short_prompts(), "--max-new-tokens", "16", "--strategy", "greedy,top-k", "--seeds", "2", "--output", path.string(), "--quiet"});
     EXPECT_EQ(result.code, 0) << result.err;
     return path;
   }
@@ -130,7 +130,7 @@ TEST(Paper, HasItsProtocolFromTheConfiguration) {
 
 TEST(Paper, RunsAllFive) {
   const TempDir dir;
-  const auto result = kvdiv_run(with_output({"paper", "--model", "toy-gemma2", "--limit", "2", "--seeds", "1", "--max-new-tokens", "4"}, dir.path() / "a"));
+  const auto result = kvdiv_run(with_output({"paper", "--model", "toy-gemma2", "--prompts", short_prompts(), "--limit", "2", "--seeds", "1", "--max-new-tokens", "4"}, dir.path() / "a"));
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("the paper's five questions"), HasSubstr("published and measured"), HasSubstr("10.68 to 12.83"),
                                 HasSubstr("what the difference is made of"), HasSubstr("verdict: ")));

@@ -52,6 +52,9 @@ class Process {
   pid_t pid_ = 0;
 };
 
+/// Four short prompts: OFF computes the prompt again at every step, so that runs over GSM8K take ten times as long.
+inline std::string short_prompts() { return std::string(KVDIV_TEST_ROOT) + "/tests/corpus/prompts/short.jsonl"; }
+
 inline ProcessResult kvdiv_run(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {}) {
   return Process(arguments, environment).wait();
 }

@@ -28,7 +28,7 @@ int shell(const std::string& script, const fs::path& log) {
 }
 
 std::string run_words(const fs::path& output) {
-  return " run --limit 2 --max-new-tokens 6 --strategy greedy,top-k --seeds 1 --threads 1 --output '" + output.string() + "'";
+  return " run --prompts '" + short_prompts() + "' --max-new-tokens 6 --strategy greedy,top-k --seeds 1 --threads 1 --output '" + output.string() + "'";
 }
 
 /// A report without what may change: times, speeds, and words of the command line.
