@@ -3,7 +3,7 @@
 #   bin/kvdiv         finds lib/ through its RPATH and share/kvdiv relative to itself
 #   lib/              libtorch and every other shared library that kvdiv needs
 #                     (and libkvdiv_cuda.so, if it was built)
-#   share/kvdiv/      configs, schemas, data/models (the toys), data/gsm8k, data/report (the page)
+#   share/kvdiv/      configs, schemas, data/models (the toys), data/gsm8k, data/report (the page, with Chart.js)
 include(GNUInstallDirs)
 set_target_properties(kvdiv PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
 
@@ -21,6 +21,10 @@ endif()
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/configs" "${CMAKE_SOURCE_DIR}/schemas" DESTINATION share/kvdiv)
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/data/models" DESTINATION share/kvdiv/data)
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/data/report" DESTINATION share/kvdiv/data)
+find_file(KVDIV_CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js NO_DEFAULT_PATH)
+if(KVDIV_CHART_JS)  # its license stands in the file
+  install(FILES "${KVDIV_CHART_JS}" DESTINATION share/kvdiv/data/report)
+endif()
 install(DIRECTORY "${CMAKE_SOURCE_DIR}/data/gsm8k" DESTINATION share/kvdiv/data
   FILES_MATCHING PATTERN test.jsonl PATTERN LICENSE PATTERN SOURCE.txt)
 install(FILES "${CMAKE_SOURCE_DIR}/LICENSE" DESTINATION share/doc/kvdiv)

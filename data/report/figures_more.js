@@ -27,13 +27,13 @@ function driftFigures(result) {
     const rows = c.by_layer || [];
     if (!rows.length) return [];
     const where = `${nameOf(c)}, step ${c.step}`, differ = rows.filter(r => r.l2.mean > 0);
-    const all = table(["layer", "prompts that differ", "L2 [95 %]", "L2/norm", "cosine", "max |Δ|", "× layer before"],
+    const all = () => table(["layer", "prompts that differ", "L2 [95 %]", "L2/norm", "cosine", "max |Δ|", "× layer before"],
       rows.map(r => [r.layer, percent(r.differing_rate), statInterval(r.l2), num(r.rel_l2.mean), isNumber(r.cosine.mean) ? r.cosine.mean.toPrecision(8) : "–", num(r.max_abs.max), num(r.amplification)]));
-    if (!differ.length) return [figure({id: `drift-${i}`, title: `Drift of the residual stream, ${where}`, reading: [rows.every(r => r.l2.mean === 0) ? `The same in every layer for all of ${plural(c.n_prompts, "prompt")}: L2 of the difference is 0.` : "There are no values."], numbers: all}), ...headFigures(c, i)];
+    if (!differ.length) return [figure({id: `drift-${i}`, title: `Drift of the residual stream, ${where}`, reading: [rows.every(r => r.l2.mean === 0) ? `The same in every layer for all of ${plural(c.n_prompts, "prompt")}: L2 of the difference is 0.` : "There are no values."], numbers: all()}), ...headFigures(c, i)];
     const top = differ.reduce((a, b) => b.rel_l2.mean > a.rel_l2.mean ? b : a);
     const reading = `First difference in layer ${differ[0].layer}; relative to its norm the state differs most in layer ${top.layer}, by ${num(top.rel_l2.mean)}. Layer 0: embeddings; norm: behind the final norm.`;
     const curve = (label, key) => ({label, value: r => (r[key] || {}).mean, low: r => (r[key] || {}).ci_low, high: r => (r[key] || {}).ci_high});
-    const part = (id, title, curves, yTitle, text) => figure({id: `drift-${id}-${i}`, title: `${title}, ${where}`, height: 330, config: layerChart(rows, curves, yTitle), reading: [text], numbers: all});
+    const part = (id, title, curves, yTitle, text) => figure({id: `drift-${id}-${i}`, title: `${title}, ${where}`, height: 330, config: layerChart(rows, curves, yTitle), reading: [text], numbers: all()});
     return [
       part("l2", "Drift by layer, absolute", [curve("all dimensions", "l2"), curve("without the 3 largest", "l2_trimmed")], "L2 of ON − OFF", reading),
       part("rel", "Drift by layer, relative", [curve("all dimensions", "rel_l2"), curve("without the 3 largest", "rel_l2_trimmed")], "L2 / norm of OFF", "Band: 95 % interval over prompts."),

@@ -42,7 +42,7 @@ function klConfig(part, range) {
       const edge = list => kl.step.map((x, k) => ({x, y: kl.mean[k] > 0 ? Math.max(list[k] || 0, 10 ** range.low) : NaN}));
       const band = {isPart: true, pointRadius: 0, pointHitRadius: 0, borderWidth: 0, backgroundColor: withAlpha(colour, 0.16)};
       return [
-        series(label, kl.step.map((_, k) => point(kl.mean, k)), t, i, {pointRadius: 2, kl}),
+        series(label, kl.step.map((_, k) => point(kl.mean, k)), t, i, {pointRadius: kl.step.length > 64 ? 0 : 2, kl}),
         {...band, label: `${shortName(label)} p95`, data: edge(kl.p95), fill: "+1"},
         {...band, label: `${shortName(label)} p5`, data: edge(kl.p5), fill: false},
       ];
@@ -166,7 +166,7 @@ function ladderFigures(result) {
   reading.push("Bars: 95 % intervals by prompt; one that reaches the left edge includes 0.");
   return chunks(labels, 16).map((part, i, parts) => figure({
     id: `ladder-${i}`, title: `Mean KL of everything that was measured${parts.length > 1 ? ` (${i + 1} of ${parts.length})` : ""}`,
-    height: 210 + part.length * 46, config: ladderConfig(rows.filter(r => part.includes(r.label)), part, marks), reading: i === 0 ? reading : [],
+    height: 210 + part.length * 46, config: ladderConfig(rows.filter(r => part.includes(r.label)), part, marks), reading: i === 0 ? reading : [`${part.length} more of the same list.`],
     numbers: [table(["", "steps", "mean KL(on‖off), nats [95 %]"], rows.filter(r => part.includes(r.label)).map(r => [r.label, r.kind, interval(r.value, r.low, r.high)])),
       el("p", {}, visible(`Marks: ${marks.map(m => m.label).join("; ")}. ${(PAGE.published || {}).source || ""}`))]}));
 }
@@ -197,7 +197,7 @@ function flipFigures(result) {
     config: t => ({
       type: "bar",
       data: {labels, datasets: flipped.map((c, i) => series(c.condition, labels.map((_, j) => bars[i][j] || 0), t, i, {borderWidth: 0, pointStyle: "rect"}))},
-      options: {scales: {x: {stacked: true, title: {display: true, text: "step"}, ticks: {maxRotation: 0, maxTicksLimit: 8}}, y: linearAxis("pairs", {stacked: true, ticks: {precision: 0}})}, plugins: {legend: legend()}},
+      options: {scales: {x: {stacked: true, title: {display: true, text: width === 1 ? "step" : `step, ${width} to a bar`}, ticks: {maxRotation: 0, maxTicksLimit: 8, callback: i => i * width}}, y: linearAxis("pairs", {stacked: true, ticks: {precision: 0}})}, plugins: {legend: legend()}},
     }),
     reading: [...flipped.map(c => `${c.condition}: ${count(c.prefix.n_flipped)} of ${plural(c.prefix.n_pairs, "pair")} flipped.`), ...none],
     numbers: table(["step", ...flipped.map(c => c.condition)], labels.map((l, j) => [l, ...bars.map(b => count(b[j] || 0))]))});

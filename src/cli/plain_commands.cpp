@@ -14,7 +14,6 @@
 #include "kvdiv/numerics/torch_info.h"
 #include "kvdiv/report/csv.h"
 #include "kvdiv/report/environment.h"
-#include "kvdiv/report/html.h"
 #include "kvdiv/report/render.h"
 #include "kvdiv/report/result_directory.h"
 #include "kvdiv/report/table.h"
@@ -94,7 +93,7 @@ int report_command(const Invocation& invocation) {
   if (directories.empty() || directories.size() > 2 || (directories.size() == 2 && (!page.html || page.csv)))
     fail_usage("kvdiv report takes one result directory, or two with --html alone; see kvdiv report --help");
   require_page_places(invocation);
-  if (page.html) write_html({directories.begin(), directories.end()}, *page.html);
+  if (page.html) write_page({directories.begin(), directories.end()}, *page.html);
   if (page.csv) write_csv(directories.front(), *page.csv);
   if (page.html || page.csv) {
     for (const auto& file : {page.html, page.csv})

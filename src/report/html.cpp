@@ -38,7 +38,7 @@ std::string title_of(const Json& results) {
 
 }  // namespace
 
-void write_html(const std::vector<fs::path>& results, const fs::path& file) {
+bool write_html(const std::vector<fs::path>& results, const fs::path& file) {
   if (results.empty() || results.size() > 2)
     fail_usage("--html takes one result, or two to put side by side; {} were given", results.size());
   const DataPaths paths = find_data_paths();
@@ -47,9 +47,14 @@ void write_html(const std::vector<fs::path>& results, const fs::path& file) {
                {"published", published_numbers(paths.configs)},
                {"results", Json::array()},
                {"differences", nullptr}};
-  for (const fs::path& result : results) data["results"].push_back(page_result(result));
-  if (results.size() == 2) data["differences"] = page_differences(read_report(results[0]), read_report(results[1]));
+  std::vector<Json> reports;
+  for (const fs::path& result : results) {
+    reports.push_back(read_report(result));
+    data["results"].push_back(page_result(result, reports.back()));
+  }
+  if (reports.size() == 2) data["differences"] = page_differences(reports[0], reports[1]);
   write_text_file_atomically(file, build_page(data, title_of(data["results"]), assets));
+  return !assets.chart_js.empty();
 }
 
 }  // namespace kvdiv

@@ -108,8 +108,7 @@ Json slim_report(const Json& report) {
   return out;
 }
 
-Json page_result(const fs::path& path) {
-  const Json report = read_report(path);
+Json page_result(const fs::path& path, const Json& report) {
   if (!report.is_object()) return {{"name", path.string()}, {"report", Json::object()}, {"tables", Json::array()}};
   Json out = {{"name", path.string()},
               {"report", slim_report(report)},

@@ -21,8 +21,8 @@ Json page_tables(const Json& report);
 std::string condition_label(const Json& condition);
 
 /// {name, report, tables, records (RunAggregates; null without pairs), note (why there is nothing of the records; "")}
-/// of a directory or a report.json. Throws Error{unreadable}.
-Json page_result(const std::filesystem::path& directory_or_file);
+/// of a directory or a report.json and the report that was read from it. Throws Error{unreadable}.
+Json page_result(const std::filesystem::path& directory_or_file, const Json& report);
 
 /// Two reports: {settings: [{key, a, b}], only_in_a, only_in_b (labels of conditions), n_compared, n_different,
 /// n_without_interval (of one or both), n_in_one (quantities of matching conditions that the other does not have),

@@ -117,6 +117,8 @@ def check_layout(check: Checks, browser: chromium.Browser, name: str, page: Path
                 check.that(not problems, f"{where}, unfolded: {problems[:6]}")
                 browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = false)")
             check.that(not browser.problems, f"{where}: {browser.problems[:6]}")
+    bare = browser.evaluate("[...document.querySelectorAll('figure')].filter(f => f.querySelector('canvas') && !(f.querySelector('figcaption').textContent && f.querySelector('details td'))).map(f => f.querySelector('h3').textContent)")
+    check.that(not bare, f"{name}: without a reading or numbers: {bare}")
 
 
 MIN_CHARTS = {"run": 7, "drift": 4, "trace": 4, "patch": 1, "noise": 4, "mitigate": 2, "falsify": 2, "boundary": 1, "paper": 8}
@@ -239,6 +241,9 @@ def extra(check: Checks, browser: chromium.Browser, kvdiv: Path, results: Path, 
     if not (other / "report.json").is_file():
         words = [w if w != "24" else "12" for w in RESULTS["run"]]
         decode(kvdiv, words, other)
+    made = folder / "made"  # more steps than a chart has bins
+    run([sys.executable, str(ROOT / "scripts" / "make_large_result"), str(made), "--prompts", "12", "--seeds", "1", "--steps", "300"])
+    check_layout(check, browser, "made", make_page(kvdiv, [made], pages / "made.html"), 7)
     check_two(check, browser, kvdiv, [results / "run", other], pages)
 
 

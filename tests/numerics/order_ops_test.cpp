@@ -1,6 +1,7 @@
 // The backend order:… against its definition: every result bit for bit, in every order, dtype and instruction set.
 #include "numerics/order_ops.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -181,6 +182,26 @@ struct AttentionCase {
   std::optional<std::int64_t> window;
   std::optional<double> cap;
 };
+
+/// The threads of our own kernels: what ThreadSanitizer is to look at.
+TEST(OrderOps, ThreadsChangeNothing) {
+  const int before = at::get_num_threads();
+  for (const char* name : {"order:prefill=pairwise,decode=blocked:4", "order:sequential@float16"})
+    for (const DType dtype : kDtypes) {
+      const OrderOps ops(parse_reductions(name));
+      const at::Tensor x = normals({1, 5, 48}, 21, dtype), w = normals({70, 48}, 22, dtype);
+      const at::Tensor q = normals({1, 6, 5, 16}, 23, dtype), k = normals({1, 3, 9, 16}, 24, dtype);
+      const Matrix packed{ops.pack(w), 70};
+      std::vector<at::Tensor> results;
+      for (const int n : {1, 2, 3}) {
+        at::set_num_threads(n);
+        results.push_back(ops.linear(x, packed));
+        results.push_back(ops.attention(q, k, k, visibility(4, 5, 0, 9, {}), {0.2, {}}, {}));
+      }
+      for (std::size_t i = 2; i < results.size(); ++i) EXPECT_TRUE(at::equal(results[i], results[i % 2])) << name;
+    }
+  at::set_num_threads(before);
+}
 
 TEST(OrderOps, AttentionIsThatOfTheTorchBackendAndTapsChangeNoBit) {
   const TorchOps torch;

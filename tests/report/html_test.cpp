@@ -503,7 +503,8 @@ class Written : public testing::Test {
                                                            line_of("pair", to_json_value(pair_of("a", "p", 1))));
   }
   std::string page(const std::vector<std::filesystem::path>& results) const {
-    write_html(results, dir_.path() / "page.html");
+    const bool has_charts = write_html(results, dir_.path() / "page.html");
+    EXPECT_EQ(has_charts, read_text_file(dir_.path() / "page.html").size() > 150000) << "Chart.js has 200 kB";
     return read_text_file(dir_.path() / "page.html");
   }
   TempDir dir_;

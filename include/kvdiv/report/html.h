@@ -8,10 +8,11 @@ namespace kvdiv {
 
 /// Writes the page of one result, or of two side by side with their differences first. A result is a directory, or a
 /// report.json alone, which gives the page without what needs the records. The file is replaced in one step; the same
-/// results give the same bytes. Without Chart.js the page has its numbers and texts, and says why it has no charts.
+/// results give the same bytes. Without Chart.js the page has its numbers and texts, and says why it has no charts:
+/// false is returned.
 /// Throws Error{usage} for another number of results, Error{unreadable} for a result or a file of the page that cannot
 /// be read, and for a path that cannot be written.
-void write_html(const std::vector<std::filesystem::path>& results, const std::filesystem::path& file);
+bool write_html(const std::vector<std::filesystem::path>& results, const std::filesystem::path& file);
 
 /// Where Chart.js is looked for: the program's own data, then where Debian's package libjs-chart.js puts it.
 std::vector<std::filesystem::path> chart_js_places(const std::filesystem::path& data_directory);
