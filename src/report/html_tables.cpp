@@ -46,24 +46,8 @@ Json cell_value(const Json& v, Cell cell) {
   return v;
 }
 
-std::vector<const Json*> rows_of(const Json& rows, const TableSpec& spec) {
-  std::vector<const Json*> out;
-  const auto keep = [&](const Json& row) {
-    if (row.is_object() && (spec.keep == nullptr || spec.keep(row))) out.push_back(&row);
-  };
-  if (rows.is_object()) keep(rows);
-  if (rows.is_array()) std::for_each(rows.begin(), rows.end(), keep);
-  if (spec.largest_by.empty()) return out;
-  const auto key = [&](const Json* row) {
-    const Json& v = at_path(*row, spec.largest_by);
-    return v.is_number() ? v.get<double>() : -1.0;
-  };
-  std::stable_sort(out.begin(), out.end(), [&](const Json* a, const Json* b) { return key(a) > key(b); });
-  return out;
-}
-
 Json table_of(const Json& from, const TableSpec& spec) {
-  const auto rows = rows_of(at_path(from, spec.rows), spec);
+  const auto rows = ordered_rows(from, spec);
   if (rows.empty()) return nullptr;
   const std::size_t n_shown = std::min(rows.size(), spec.max_rows > 0 ? spec.max_rows : kMaxTableRows);
   Json out = {{"title", spec.title},

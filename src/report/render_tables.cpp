@@ -56,23 +56,6 @@ std::string cell_text(const Json& v, Cell cell) {
   return kNone;
 }
 
-std::vector<const Json*> ordered_rows(const Json& rows, const TableSpec& spec) {
-  std::vector<const Json*> out;
-  if (rows.is_object() && (spec.keep == nullptr || spec.keep(rows))) out.push_back(&rows);
-  if (rows.is_array())
-    for (const Json& row : rows)
-      if (spec.keep == nullptr || spec.keep(row)) out.push_back(&row);
-  if (!spec.largest_by.empty())
-    std::stable_sort(out.begin(), out.end(), [&](const Json* a, const Json* b) {
-      const auto key = [&](const Json* row) {
-        const Json& v = at_path(*row, spec.largest_by);
-        return v.is_number() ? v.get<double>() : -1.0;
-      };
-      return key(a) > key(b);
-    });
-  return out;
-}
-
 }  // namespace
 
 const Json& at_path(const Json& j, const std::string& path) {
@@ -104,8 +87,25 @@ std::string count_text(const Json& value) {
   return n < 0 ? std::to_string(n) : with_commas(static_cast<std::uint64_t>(n));
 }
 
+std::vector<const Json*> ordered_rows(const Json& j, const TableSpec& spec) {
+  std::vector<const Json*> out;
+  const auto keep = [&](const Json& row) {
+    if (row.is_object() && (spec.keep == nullptr || spec.keep(row))) out.push_back(&row);
+  };
+  const Json& rows = at_path(j, spec.rows);
+  if (rows.is_object()) keep(rows);
+  if (rows.is_array()) std::for_each(rows.begin(), rows.end(), keep);
+  if (spec.largest_by.empty()) return out;
+  const auto key = [&](const Json* row) {
+    const Json& v = at_path(*row, spec.largest_by);
+    return v.is_number() ? v.get<double>() : -1.0;
+  };
+  std::stable_sort(out.begin(), out.end(), [&](const Json* a, const Json* b) { return key(a) > key(b); });
+  return out;
+}
+
 std::string render_table(const Json& j, const TableSpec& spec, int indent) {
-  const std::vector<const Json*> rows = ordered_rows(at_path(j, spec.rows), spec);
+  const std::vector<const Json*> rows = ordered_rows(j, spec);
   if (rows.empty()) return {};
   const std::string margin(static_cast<std::size_t>(indent), ' ');
   const std::size_t n_shown = spec.max_rows > 0 ? std::min(spec.max_rows, rows.size()) : rows.size();

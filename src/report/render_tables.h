@@ -36,6 +36,9 @@ struct TableSpec {
 /// The member at a dotted path, or null.
 const Json& at_path(const Json& j, const std::string& path);
 
+/// The rows that a table shows, in its order: those that are objects and kept. `max_rows` is the caller's.
+std::vector<const Json*> ordered_rows(const Json& j, const TableSpec& spec);
+
 /// "" where the rows are absent or empty.
 std::string render_table(const Json& j, const TableSpec& spec, int indent);
 

@@ -104,6 +104,12 @@ TEST_F(Csv, OfTypesThatAreNoFileNamesIsRefused) {
   EXPECT_THROW(write("{\"type\":\"layer\",\n"), Error);
 }
 
+TEST_F(Csv, ThatCannotBeFinishedLeavesNothingHalfWritten) {
+  std::filesystem::create_directories(out_ / "step.csv" / "in-the-way");
+  EXPECT_THROW(write(line_of("step", to_json_value(StepRecord())) + line_of("head", {{"layer", 1}})), Error);
+  for (const auto& entry : std::filesystem::directory_iterator(out_)) EXPECT_NE(entry.path().extension(), ".part") << entry.path();
+}
+
 TEST_F(Csv, OfAResultWithoutRecordsHasItsConditions) {
   write_csv(result_, out_);
   EXPECT_EQ(lines("conditions").size(), 2u);
