@@ -125,6 +125,8 @@ function ladderMarks() {
   return marks;
 }
 
+const ladderLabel = label => lines(cutMiddle(plainText(label), 60), 18, 5);
+
 function ladderConfig(rows, labels, marks) {
   const range = decades([...rows.map(r => r.value), ...rows.map(r => r.high), ...marks.flatMap(m => m.values)]);
   const edge = 10 ** range.low, at = label => labels.indexOf(label);
@@ -143,7 +145,7 @@ function ladderConfig(rows, labels, marks) {
     return {
       type: "scatter", data: {datasets},
       options: {
-        scales: {x: logAxis("mean KL(on‖off), nats", range), y: rowAxis(labels.map(l => lines(shortName(l), 17, 3)))},
+        scales: {x: logAxis("mean KL(on‖off), nats", range), y: rowAxis(labels.map(ladderLabel))},
         plugins: {legend: legend(), tooltip: tooltip(c => c.raw.row ? `${plainText(c.raw.row.label)}, ${c.raw.row.kind}: ${num(c.raw.row.value)}` : "")},
       },
     };
@@ -166,7 +168,7 @@ function ladderFigures(result) {
   reading.push("Bars: 95 % intervals by prompt; one that reaches the left edge includes 0.");
   return chunks(labels, 16).map((part, i, parts) => figure({
     id: `ladder-${i}`, title: `Mean KL of everything that was measured${parts.length > 1 ? ` (${i + 1} of ${parts.length})` : ""}`,
-    height: 210 + part.length * 46, config: ladderConfig(rows.filter(r => part.includes(r.label)), part, marks), reading: i === 0 ? reading : [`${part.length} more of the same list.`],
+    height: 210 + part.length * (12 + 14 * Math.max(2, ...part.map(l => ladderLabel(l).length))), config: ladderConfig(rows.filter(r => part.includes(r.label)), part, marks), reading: i === 0 ? reading : [`${part.length} more of the same list.`],
     numbers: [table(["", "steps", "mean KL(on‖off), nats [95 %]"], rows.filter(r => part.includes(r.label)).map(r => [r.label, r.kind, interval(r.value, r.low, r.high)])),
       el("p", {}, visible(`Marks: ${marks.map(m => m.label).join("; ")}. ${(PAGE.published || {}).source || ""}`))]}));
 }

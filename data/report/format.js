@@ -63,12 +63,18 @@ function conditionLabel(c) {
   return ["part", "dtype", "backend", "strategy"].map(k => c[k]).filter(v => typeof v === "string").join("/");
 }
 
+/// A long text without its middle.
+function cutMiddle(text, most) {
+  const head = Math.ceil((most - 1) / 2);
+  return text.length <= most ? text : `${text.slice(0, head)}…${text.slice(head + 1 - most)}`;
+}
+
 const shortened = new Map(), taken = new Set();
 
 /// At most 30 characters of a name, the same whenever it is asked for and of no other name.
 function shortName(name) {
   if (shortened.has(name)) return shortened.get(name);
-  const text = plainText(name), cut = text.length <= 30 ? text : `${text.slice(0, 13)}…${text.slice(-12)}`;
+  const cut = cutMiddle(plainText(name), 30);
   let own = cut;
   for (let i = 2; taken.has(own); ++i) own = `${cut} (${i})`;
   taken.add(own);
