@@ -66,6 +66,10 @@ std::vector<std::string> backend_names() {
 
 void require_backend(const std::string& backend, const std::string& attention) {
   const Backend* const found = find_backend(backend.substr(0, backend.find(':')));
+  if (const std::size_t comma = backend.find(',');
+      found == nullptr && find_backend(backend.substr(0, comma)) != nullptr)
+    fail_usage("--backend {}: commas belong to orders; give each backend its own: --backend {} --backend {}", backend,
+               backend.substr(0, comma), backend.substr(comma + 1));
   if (found == nullptr || (found->name != backend && !found->takes_arguments))
     fail_usage("--backend: '{}' is not known{} (available: {})", backend, did_you_mean(backend, backend_names()),
                fmt::join(backend_names(), ", "));

@@ -28,6 +28,9 @@ TEST(Orders, AMistakeIsNamed) {
   const auto result = kvdiv_run({"run", "--backend", "order:prefill=sequental,decode=kahan"});
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, AllOf(HasSubstr("--backend"), HasSubstr("did you mean 'sequential'")));
+  const auto list = kvdiv_run({"run", "--backend", "invariant,order:prefill=kahan,decode=pairwise"});
+  EXPECT_EQ(list.code, 2);
+  EXPECT_THAT(list.err, HasSubstr("--backend invariant --backend order:prefill=kahan,decode=pairwise")) << "lists of other flags take commas";
   EXPECT_EQ(kvdiv_run({"run", "--backend", "order:kahan", "--attention", "sdpa"}).code, 2);
 }
 
