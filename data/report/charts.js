@@ -22,7 +22,13 @@ function draw(entry) {
   if (existing) existing.destroy();
   Chart.defaults.color = theme().text;
   Chart.defaults.borderColor = theme().grid;
-  new Chart(entry.canvas, entry.config(theme()));
+  try {
+    new Chart(entry.canvas, entry.config(theme()));
+  } catch (error) {  // of a report that is not as expected; the other charts are drawn
+    console.error(error);
+    entry.canvas.replaceWith(el("p", {class: "bad"}, visible(`This cannot be drawn: ${error.message}.`)));
+    drawn.splice(drawn.indexOf(entry), 1);
+  }
 }
 
 function drawAll() {
@@ -34,12 +40,12 @@ function drawAll() {
   Object.assign(Chart.defaults.plugins.legend.labels, {boxWidth: 8, boxHeight: 6, padding: 10});
   Chart.defaults.plugins.legend.align = "start";
   Chart.defaults.plugins.tooltip.usePointStyle = true;
-  drawn.forEach(draw);
-  darkScheme.addEventListener("change", () => drawn.forEach(draw));
+  [...drawn].forEach(draw);
+  darkScheme.addEventListener("change", () => [...drawn].forEach(draw));
   for (const [event, paper] of [["beforeprint", true], ["afterprint", false]])
     window.addEventListener(event, () => {
       onPaper = paper;
-      drawn.forEach(draw);
+      [...drawn].forEach(draw);
     });
 }
 

@@ -138,8 +138,18 @@ const SECTIONS = [
   ["command", "Command and environment", commandSections],
 ];
 
+/// A report that another program wrote, or an older one: what cannot be shown takes nothing else with it.
+function partsOf(make, result) {
+  try {
+    return make(result).filter(part => part);
+  } catch (error) {
+    console.error(error);
+    return [el("p", {class: "note bad"}, visible(`This cannot be shown: the report is not as expected (${error.message}).`))];
+  }
+}
+
 function columns(id, make) {
-  const parts = PAGE.results.map((result, i) => make(result).filter(part => part));
+  const parts = PAGE.results.map(result => partsOf(make, result));
   if (parts.every(p => !p.length)) return null;
   return el("div", {class: "columns"}, parts.map((part, i) => el("div", {}, PAGE.results.length > 1 ? el("h3", {}, visible(`${"AB"[i]}: ${PAGE.results[i].name}`)) : "",
     part.length ? part : el("p", {class: "faint"}, "Not in this result."))));
@@ -163,7 +173,7 @@ function build() {
     const content = columns(id, make);
     if (content) add(id, title, content);
   }
-  main.replaceChildren(...header().flat(),
+  main.replaceChildren(...partsOf(header, null).flat(),
     ...(HAS_CHARTS ? [] : [el("p", {class: "note", id: "no-charts"}, "There are no charts: Chart.js was not found when this file was written. The numbers are all here. With Debian's package libjs-chart.js installed, write it again.")]),
     el("nav", {"aria-label": "sections"}, el("ul", {}, names)), ...sections);
   if (PAGE.results.length > 1)  // two results have the same figures: no id twice

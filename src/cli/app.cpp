@@ -16,6 +16,7 @@
 #include "kvdiv/base/version.h"
 #include "kvdiv/io/files.h"
 #include "kvdiv/io/hub.h"
+#include "kvdiv/report/malformed.h"
 #include "standard_streams.h"
 
 namespace kvdiv {
@@ -176,7 +177,10 @@ void refuse_odd_words(const std::vector<std::string>& words) {
 
 int execute(const Command& command, const Invocation& invocation) {
   try {
-    const int code = command.execute(invocation);
+    // A command with results for arguments reads them and nothing else.
+    const int code = command.positional.empty() ? command.execute(invocation)
+                                                : reading(fmt::format("{}", fmt::join(invocation.positionals, " or ")),
+                                                          [&] { return command.execute(invocation); });
     flush_stdout();
     return code;
   } catch (const std::system_error&) {

@@ -18,6 +18,7 @@
 #include "kvdiv/numerics/torch_info.h"
 #include "kvdiv/report/environment.h"
 #include "kvdiv/report/identity.h"
+#include "kvdiv/report/malformed.h"
 #include "kvdiv/report/render.h"
 #include "kvdiv/report/result_directory.h"
 #include "pages.h"
@@ -180,6 +181,18 @@ Existing what_to_do(const OutputParams& output, bool resume) {
   return resume ? Existing::resume : output.overwrite ? Existing::replace : Existing::refuse;
 }
 
+/// --resume of a run that has nothing left to do.
+int show_whole(const Invocation& invocation, const OutputParams& output, const ResultDirectory& directory,
+               TerminalProgress& progress) {
+  progress.note(fmt::format("{} is complete: nothing to go on with", directory.path().string()));
+  write_pages(invocation, directory.path());
+  return reading((directory.path() / kReportFile).string(), [&] {
+    const Json& report = directory.previous();
+    fmt::print("{}", render_report(report, output.json));
+    return exit_code(true, report.value("verdict", Json::object()));
+  });
+}
+
 }  // namespace
 
 int measure(const Invocation& invocation, const MeasurePlan& plan, Session& session,
@@ -203,14 +216,12 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
   Json report = start_report(invocation, plan, session);
   const bool is_resumed = !directory.previous().is_null();
   if (is_resumed) {
-    require_same_run(directory, report);
-    if (is_whole(directory)) {
-      progress.note(fmt::format("{} is complete: nothing to go on with", directory.path().string()));
-      write_pages(invocation, directory.path());
-      fmt::print("{}", render_report(directory.previous(), output.json));
-      return exit_code(true, directory.previous().value("verdict", Json::object()));
-    }
-    report["created_utc"] = directory.previous().value("created_utc", report["created_utc"]);
+    const bool is_done = reading((directory.path() / kReportFile).string(), [&] {
+      require_same_run(directory, report);
+      report["created_utc"] = directory.previous().value("created_utc", report["created_utc"]);
+      return is_whole(directory);
+    });
+    if (is_done) return show_whole(invocation, output, directory, progress);
   }
   const auto write = [&](const ExperimentResult& result) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -17,6 +17,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// False with errno.
+bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+[[noreturn]] void fail_to_write(const fs::path& target, std::string_view what) {
+  const int code = errno;
+  fail_unreadable("{}: {}: {}{}", target.string(), what, std::strerror(code),
+                  code == ENOSPC ? "; free some space, or choose another --output" : "");
+}
+
+/// A device, a pipe or a socket: root could rename a file over /dev/null.
+void write_in_place(const fs::path& path, std::string_view text) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) fail_to_write(path, "cannot be opened");
+  const bool is_written = write_all(fd, text);
+  const int code = errno;
+  ::close(fd);
+  errno = code;
+  if (!is_written) fail_to_write(path, "cannot be written");
+}
+
 /// A file that is either renamed into place or removed again.
 class TemporaryFile {
  public:
@@ -38,12 +66,7 @@ class TemporaryFile {
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
   void write(std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t n = ::write(fd_, text.data(), text.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) fail_write("cannot be written");
-      text.remove_prefix(static_cast<std::size_t>(n));
-    }
+    if (!write_all(fd_, text)) fail_write("cannot be written");
   }
 
   void commit() {
@@ -56,11 +79,7 @@ class TemporaryFile {
   }
 
  private:
-  [[noreturn]] void fail_write(std::string_view what) const {
-    const int code = errno;
-    fail_unreadable("{}: {}: {}{}", target_.string(), what, std::strerror(code),
-                    code == ENOSPC ? "; free some space, or choose another --output" : "");
-  }
+  [[noreturn]] void fail_write(std::string_view what) const { fail_to_write(target_, what); }
 
   fs::path target_, path_;
   int fd_ = -1;
@@ -98,10 +117,16 @@ Json read_json_file(const fs::path& path) {
 }
 
 void write_text_file_atomically(const fs::path& path, std::string_view text) {
-  TemporaryFile file(path);
+  std::error_code ignored;
+  const fs::file_status found = fs::status(path, ignored);  // of what a link leads to
+  if (fs::exists(found) && !fs::is_regular_file(found) && !fs::is_directory(found)) return write_in_place(path, text);
+  const fs::path linked =
+      fs::is_symlink(path, ignored) && fs::exists(found) ? fs::canonical(path, ignored) : fs::path();
+  const fs::path& target = linked.empty() ? path : linked;
+  TemporaryFile file(target);
   file.write(text);
   file.commit();
-  sync_directory(path.parent_path());
+  sync_directory(target.parent_path());
 }
 
 std::string describe_foreign_bytes(std::string_view head) {

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -160,6 +161,20 @@ def check_verdicts(check: Checks, browser: chromium.Browser, kvdiv: Path, result
         check.same(shlex.split(found["command"]), ["kvdiv", *words], f"{what}: the command")
 
 
+def check_malformed(check: Checks, browser: chromium.Browser, kvdiv: Path, result: Path, folder: Path) -> None:
+    """A value of another type takes its section with it, and no other."""
+    out = folder / "malformed"
+    shutil.copytree(result, out)
+    report = json.loads((result / "report.json").read_text(encoding="utf-8"))
+    report["warnings"] = "text"
+    (out / "report.json").write_text(json.dumps(report), encoding="utf-8")
+    browser.open(make_page(kvdiv, [out], folder / "malformed.html"))
+    told = browser.evaluate("[...document.querySelectorAll('h2')].map(h => [h.textContent, h.parentElement.textContent.includes('This cannot be shown')])")
+    check.same([title for title, broken in told if broken], ["Warnings"], "sections that cannot be shown")
+    check.that(len(told) > 6 and browser.evaluate("document.querySelectorAll('canvas').length") >= 7, f"what is left of a malformed report: {told}")
+    browser.problems.clear()
+
+
 def check_print(check: Checks, browser: chromium.Browser, page: Path) -> None:
     browser.set_view(800, dark=True)
     browser.open(page)
@@ -235,6 +250,7 @@ def extra(check: Checks, browser: chromium.Browser, kvdiv: Path, results: Path, 
     page = pages / "run.html"
     check_hostile(check, browser, make_page(kvdiv, [make_hostile(results / "run", folder)], pages / "hostile.html"))
     check_verdicts(check, browser, kvdiv, results / "run", folder)
+    check_malformed(check, browser, kvdiv, results / "run", folder)
     check_print(check, browser, page)
     check_without_charts(check, browser, page, folder)
     other = results / "run-short"

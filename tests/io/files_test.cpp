@@ -5,7 +5,10 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <thread>
 
 #include "io/io_support.h"
 
@@ -113,6 +116,32 @@ TEST(WriteAtomically, ReplacesTheWholeFileAndLeavesNothingElse) {
   const mode_t mask = ::umask(0);
   ::umask(mask);
   EXPECT_EQ(status.st_mode & 0777, 0666 & ~mask);
+}
+
+TEST(WriteAtomically, ALinkStaysOne) {
+  const TempDir dir;
+  write_text_file_atomically(dir / "file", "old");
+  fs::create_symlink("file", dir / "link");
+  write_text_file_atomically(dir / "link", "new");
+  EXPECT_TRUE(fs::is_symlink(dir / "link"));
+  EXPECT_EQ(read_text_file(dir / "file"), "new");
+}
+
+/// Root may rename a file over /dev/null.
+TEST(WriteAtomically, WhatIsNoFileIsWrittenTo) {
+  const TempDir dir;
+  const fs::path pipe = dir / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::string read;
+  std::thread reader([&] {
+    std::ifstream in(pipe);
+    read.assign(std::istreambuf_iterator<char>(in), {});
+  });
+  const std::string text(300000, 'x');  // more than a pipe holds
+  write_text_file_atomically(pipe, text);
+  reader.join();
+  EXPECT_EQ(read, text);
+  EXPECT_TRUE(fs::is_fifo(pipe));
 }
 
 TEST(WriteAtomically, TheOldTextSurvivesAFailure) {

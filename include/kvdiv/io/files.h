@@ -24,7 +24,8 @@ Json parse_json(std::string_view text, const std::string& where);
 Json read_json_file(const std::filesystem::path& path);
 
 /// Replaces the file in one step: readers see the old text or the new one, and a failure (a full disk) leaves the old
-/// one and no debris. Throws Error{unreadable}.
+/// one and no debris. A link stays one: what it leads to is replaced. What is no file (/dev/stdout, a pipe) is written to
+/// and not replaced. Throws Error{unreadable}.
 void write_text_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 /// What a file is instead of the one that was expected, by its first bytes ("a Git-LFS pointer, not the file itself:
