@@ -18,7 +18,10 @@ void require_page_places(const Invocation& invocation) {
   if (page.html) {
     const fs::path file = *page.html, folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
     if (fs::is_directory(file, ignored)) fail_unreadable("--html {}: is a directory; name a file", file.string());
-    if (!fs::is_directory(folder, ignored))
+    const auto output = take<OutputParams>(invocation).output;  // is made before the page is written
+    const bool is_output =
+        output && fs::weakly_canonical(folder / ".", ignored) == fs::weakly_canonical(fs::path(*output) / ".", ignored);
+    if (!is_output && !fs::is_directory(folder, ignored))
       fail_unreadable("--html {}: there is no directory {}; make it first", file.string(), folder.string());
   }
   if (page.csv && fs::exists(*page.csv, ignored) && !fs::is_directory(*page.csv, ignored))

@@ -37,6 +37,12 @@ TEST_F(PagesCli, AreThoseOfReport) {
   EXPECT_THAT(text("of-boundary/conditions.csv"), HasSubstr("n_steps"));
 }
 
+TEST_F(PagesCli, MayBeInTheDirectoryThatTheCommandMakes) {
+  const auto result = run("new/", {"--html", path("new/page.html"), "--csv", path("new/tables")});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(fs::exists(path("new/page.html")) && fs::exists(path("new/tables/pair.csv")));
+}
+
 TEST_F(PagesCli, OfAMergeAreThoseOfTheJoinedResult) {
   ASSERT_EQ(run("0", {"--shard", "0/2"}).code, 0);
   ASSERT_EQ(run("1", {"--shard", "1/2"}).code, 0);
