@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "kvdiv/report/identity.h"
 #include "kvdiv/stats/rates.h"
 
 namespace kvdiv {
@@ -24,22 +25,10 @@ const Json& at(const Json& json, std::initializer_list<const char*> keys) {
 
 std::optional<double> number(const Json& j) { return j.is_number() ? std::optional(j.get<double>()) : std::nullopt; }
 
-/// Every key in which the two differ, down to the leaves.
 void name_differences(const std::string& path, const Json& now, const Json& before, std::vector<std::string>& out) {
-  if (now == before) return;
-  if (!now.is_object() || !before.is_object()) {
-    const auto text = [](const Json& j) { return j.is_null() ? std::string("not there") : short_dump(j); };
-    out.push_back(fmt::format("{}: {}, was {}", path, text(now), text(before)));
-    return;
-  }
-  std::set<std::string> keys;
-  for (const Json* side : {&now, &before})
-    for (const auto& [key, value] : side->items()) keys.insert(key);
   // Where the checkpoint lies is of no account; what the cast did to it follows from weights and dtype.
-  if (path == "model")
-    for (const char* key : {"path", "cast"}) keys.erase(key);
-  for (const std::string& key : keys)
-    name_differences(path + "." + short_name(key), at(now, {key.c_str()}), at(before, {key.c_str()}), out);
+  for (const KeyDifference& d : key_differences(path, now, before, {"model.path", "model.cast"}))
+    out.push_back(fmt::format("{}: {}, was {}", d.key, d.a, d.b));
 }
 
 /// Why the prompts are not the same; empty if they are.

@@ -1,6 +1,5 @@
 // Two reports side by side: what was set otherwise, and what differs by more than its intervals.
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "html_data.h"
+#include "kvdiv/report/identity.h"
 #include "render_tables.h"
 
 namespace kvdiv {
@@ -64,31 +64,11 @@ void collect(const Json& v, const std::string& path, std::map<std::string, Inter
   for (const auto& [key, member] : v.items()) collect(member, path.empty() ? key : path + "." + key, out);
 }
 
-/// Settings as "experiment.params.limit" → "6".
-void flatten(const Json& v, const std::string& path, std::map<std::string, std::string>& out) {
-  if (!v.is_object()) {
-    out[path] = short_dump(v, 160);
-    return;
-  }
-  for (const auto& [key, member] : v.items()) flatten(member, path + "." + key, out);
-}
-
-std::map<std::string, std::string> settings_of(const Json& report) {
-  std::map<std::string, std::string> out;
-  for (const char* key : {"tool", "environment", "numerics", "model", "data"}) flatten(at_path(report, key), key, out);
-  flatten(at_path(report, "experiment.name"), "experiment.name", out);
-  flatten(at_path(report, "experiment.params"), "experiment.params", out);
-  return out;
-}
-
 Json different_settings(const Json& a, const Json& b) {
-  auto in_a = settings_of(a), in_b = settings_of(b);
   Json out = Json::array();
-  std::set<std::string> keys;
-  for (const auto* side : {&in_a, &in_b})
-    for (const auto& [key, value] : *side) keys.insert(key);
-  for (const std::string& key : keys)
-    if (in_a[key] != in_b[key]) out.push_back({{"key", key}, {"a", in_a[key]}, {"b", in_b[key]}});
+  for (const char* path : {"tool", "environment", "numerics", "model", "data", "experiment.name", "experiment.params"})
+    for (const KeyDifference& d : key_differences(path, at_path(a, path), at_path(b, path)))
+      out.push_back({{"key", d.key}, {"a", d.a}, {"b", d.b}});
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <set>
 
+#include "kvdiv/base/error.h"
 #include "render_tables.h"
 
 namespace kvdiv {
@@ -41,19 +42,21 @@ constexpr std::array kEnvironment{"tool.libtorch",
 
 std::string text_of(const Json& j) { return j.is_null() ? "not there" : short_dump(j); }
 
-/// Down to the leaves; of two lists, the first item that differs.
-void find_differences(const std::string& path, const Json& a, const Json& b, std::vector<KeyDifference>& out) {
-  if (a == b || path.starts_with("environment.env_vars.KVDIV_")) return;  // where to look for files: those are hashed
+void find_differences(const std::string& path, const Json& a, const Json& b, const std::vector<std::string>& left_out,
+                      std::vector<KeyDifference>& out) {
+  if (a == b) return;
+  for (const std::string& start : left_out)
+    if (path.starts_with(start)) return;
   if (a.is_object() && b.is_object()) {
     std::set<std::string> keys;
     for (const Json* side : {&a, &b})
       for (const auto& [key, value] : side->items()) keys.insert(key);
     for (const std::string& key : keys)
-      find_differences(path + "." + key, a.value(key, Json()), b.value(key, Json()), out);
+      find_differences(path + "." + short_name(key), a.value(key, Json()), b.value(key, Json()), left_out, out);
   } else if (a.is_array() && b.is_array() && a.size() == b.size()) {
     std::size_t i = 0;
     while (a[i] == b[i]) ++i;
-    find_differences(fmt::format("{}[{}]", path, i), a[i], b[i], out);
+    find_differences(fmt::format("{}[{}]", path, i), a[i], b[i], left_out, out);
   } else {
     out.push_back({path, text_of(a), text_of(b)});
   }
@@ -61,12 +64,21 @@ void find_differences(const std::string& path, const Json& a, const Json& b, std
 
 template <std::size_t N>
 std::vector<KeyDifference> differences(const std::array<const char*, N>& paths, const Json& a, const Json& b) {
+  static const std::vector<std::string> left_out{
+      "environment.env_vars.KVDIV_"};  // where to look for files: those are hashed
   std::vector<KeyDifference> out;
-  for (const char* path : paths) find_differences(path, at_path(a, path), at_path(b, path), out);
+  for (const char* path : paths) find_differences(path, at_path(a, path), at_path(b, path), left_out, out);
   return out;
 }
 
 }  // namespace
+
+std::vector<KeyDifference> key_differences(const std::string& path, const Json& a, const Json& b,
+                                           const std::vector<std::string>& left_out) {
+  std::vector<KeyDifference> out;
+  find_differences(path, a, b, left_out, out);
+  return out;
+}
 
 std::vector<KeyDifference> measured_differences(const Json& a, const Json& b) { return differences(kMeasured, a, b); }
 

@@ -13,6 +13,11 @@ struct KeyDifference {
   std::string a, b;  ///< the two values, short; "not there" for a missing one
 };
 
+/// The leaves below `path` in which two values differ: the members of objects by their keys, of two lists of one length
+/// the first item that differs. Paths that begin with one of `left_out` do not count.
+std::vector<KeyDifference> key_differences(const std::string& path, const Json& a, const Json& b,
+                                           const std::vector<std::string>& left_out = {});
+
 /// What is measured: weights, config, prompts, parameters, and the arithmetic that the tool promises (its numeric version).
 /// Results that differ here have nothing to do with each other.
 std::vector<KeyDifference> measured_differences(const Json& a, const Json& b);
