@@ -89,8 +89,8 @@ ensure_packages() {
 ensure_browser() {
   ! command -v chromium >/dev/null || return 0
   command -v apt-get >/dev/null && become_root || return 0
-  stage "installing Debian's chromium, for the tests of the page"
-  install_packages chromium || say "chromium cannot be installed (whole output: $log): the tests of the page are skipped"
+  stage "installing Debian's chromium and a font, for the tests of the page"
+  install_packages chromium fonts-dejavu-core || say "chromium cannot be installed (whole output: $log): the tests of the page are skipped"
 }
 
 sudo=()
