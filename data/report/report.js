@@ -106,13 +106,13 @@ function comparedText(d) {
 
 function differenceSections(d) {
   const [a, b] = PAGE.results.map((r, i) => `${"AB"[i]}: ${r.name}`), out = [el("p", {}, visible(`${a}; ${b}`))];
+  out.push(el("h3", {}, "Settings that differ"));
+  out.push(d.settings.length ? table(["setting", "A", "B"], d.settings.map(s => [s.key, s.a, s.b]), {class: "texts"}) : el("p", {}, "None."));
   out.push(el("h3", {}, "Conditions that differ beyond their intervals"));
   out.push(d.quantities.length ? table(["condition", "quantity", "A [95 %]", "B [95 %]"], d.quantities.map(q => [q.condition, q.quantity, interval(...q.a), interval(...q.b)])) : el("p", {}, "None."));
   out.push(el("p", {class: "faint"}, comparedText(d)));
   for (const [side, only] of [["A", d.only_in_a], ["B", d.only_in_b]])
     if (only.length) out.push(el("p", {}, visible(`Only in ${side}: ${only.join(", ")}.`)));
-  out.push(el("h3", {}, "Settings that differ"));
-  out.push(d.settings.length ? table(["setting", "A", "B"], d.settings.map(s => [s.key, s.a, s.b]), {class: "texts"}) : el("p", {}, "None."));
   return out;
 }
 
