@@ -46,6 +46,8 @@ const std::vector<Use>& uses() {
       {"trace", "gqa_size", "no_gqa", {false}},
       {"trace", "gqa_draws", "no_gqa", {false}},
       {"mitigate", "max_subsets", "no_search", {false}},
+      {"report", "json", "html", {nullptr}},
+      {"report", "json", "csv", {nullptr}},
   };
   return table;
 }
@@ -86,7 +88,7 @@ bool holds_one_of(const Json& setting, const std::vector<Json>& values) {
 
 [[noreturn]] void refuse(const Use& use, const Json& setting) {
   const std::string flag = flag_name(use.flag), other = flag_name(use.setting);
-  if (setting.is_boolean()) fail_usage("{}: not used with {}; leave one of them out", flag, other);
+  if (setting.is_boolean() || use.values.front().is_null()) fail_usage("{}: not used with {}; leave one of them out", flag, other);
   std::vector<std::string> wanted;
   for (const Json& value : use.values) wanted.push_back(text_of(value));
   std::string list = wanted.front();

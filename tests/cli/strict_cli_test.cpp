@@ -233,6 +233,11 @@ class StrictConfig : public Strict {
   TempDir files_;
 };
 
+TEST_F(Strict, AReportIsPrintedOrWrittenNotBoth) {
+  for (const std::string flag : {"--html", "--csv"})
+    EXPECT_EQ(refusal({"report", "x", flag, "y", "--json"}), "--json: not used with " + flag + "; leave one of them out");
+}
+
 TEST_F(StrictConfig, EverySettingRefusesWhatIsNotItsType) {
   for_each_flag([&](const Command& command, const FieldInfo& field) {
     if (start_of(command).size() < 2) return;  // takes no file
