@@ -223,6 +223,11 @@ TEST_F(Strict, AFlagThatTheSettingsDoNotUseIsRefused) {
   for (const auto& words : used) expect_accepted(with(words, {"--print-config"}));
 }
 
+TEST_F(Strict, AReportIsPrintedOrWrittenNotBoth) {
+  for (const std::string flag : {"--html", "--csv"})
+    EXPECT_EQ(refusal({"report", "x", flag, "y", "--json"}), "--json: not used with " + flag + "; leave one of them out");
+}
+
 /// Config files have the same names and the same faults.
 class StrictConfig : public Strict {
  protected:
@@ -232,11 +237,6 @@ class StrictConfig : public Strict {
   }
   TempDir files_;
 };
-
-TEST_F(Strict, AReportIsPrintedOrWrittenNotBoth) {
-  for (const std::string flag : {"--html", "--csv"})
-    EXPECT_EQ(refusal({"report", "x", flag, "y", "--json"}), "--json: not used with " + flag + "; leave one of them out");
-}
 
 TEST_F(StrictConfig, EverySettingRefusesWhatIsNotItsType) {
   for_each_flag([&](const Command& command, const FieldInfo& field) {
