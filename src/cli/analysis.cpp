@@ -52,7 +52,7 @@ int analyse(const Invocation& invocation, const std::string& name, const std::fi
   ResultDirectory directory(output.output.value_or(default_output(name, from)),
                             output.overwrite ? Existing::replace : Existing::refuse);
   directory.write_report(report);
-  write_pages(invocation, directory.path());
+  write_pages(invocation, {directory.path()});
   if (!output.quiet) write_stderr(fmt::format("{}: {} → {}\n", name, source.string(), directory.path().string()));
   fmt::print("{}", render_report(report, output.json));
   return 0;

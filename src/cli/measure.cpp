@@ -185,7 +185,7 @@ Existing what_to_do(const OutputParams& output, bool resume) {
 int show_whole(const Invocation& invocation, const OutputParams& output, const ResultDirectory& directory,
                TerminalProgress& progress) {
   progress.note(fmt::format("{} is complete: nothing to go on with", directory.path().string()));
-  write_pages(invocation, directory.path());
+  write_pages(invocation, {directory.path()});
   return reading((directory.path() / kReportFile).string(), [&] {
     const Json& report = directory.previous();
     fmt::print("{}", render_report(report, output.json));
@@ -259,7 +259,7 @@ int measure(const Invocation& invocation, const MeasurePlan& plan, Session& sess
     report["records"] = {{"n_bytes", directory.records().size()}};
   }
   write(result);
-  write_pages(invocation, directory.path());
+  write_pages(invocation, {directory.path()});
   fmt::print("{}", render_report(report, output.json));
   if (!result.complete)
     write_stderr(fmt::format("kvdiv: interrupted; go on with the same command and --resume --output {}\n",

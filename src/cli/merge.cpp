@@ -210,7 +210,7 @@ int merge_command(const Invocation& invocation, const JoinShards& join_run) {
   records.sync();
   report["records"] = {{"n_bytes", records.size()}};
   to.finish(report);
-  write_pages(invocation, to.directory().path());
+  write_pages(invocation, {to.directory().path()});
   fmt::print("{}", render_report(report, output.json));
   return result.verdict.value("kind", "") == "invalid" ? static_cast<int>(ErrorKind::invalid_measurement) : 0;
 }

@@ -28,17 +28,13 @@ void require_page_places(const Invocation& invocation) {
     fail_unreadable("--csv {}: is not a directory; name one, it is made if it is not there", *page.csv);
 }
 
-void write_page(const std::vector<fs::path>& results, const fs::path& file) {
-  if (!write_html(results, file))
+void write_pages(const Invocation& invocation, const std::vector<fs::path>& results) {
+  const auto page = take<PageParams>(invocation);
+  if (page.html && !write_html(results, *page.html))
     write_stderr(fmt::format(
         "kvdiv: {} has no charts: Chart.js was not found; install Debian's libjs-chart.js and write it again\n",
-        file.string()));
-}
-
-void write_pages(const Invocation& invocation, const fs::path& result) {
-  const auto page = take<PageParams>(invocation);
-  if (page.html) write_page({result}, *page.html);
-  if (page.csv) write_csv(result, *page.csv);
+        *page.html));
+  if (page.csv) write_csv(results.front(), *page.csv);
 }
 
 }  // namespace kvdiv

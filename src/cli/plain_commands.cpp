@@ -12,7 +12,6 @@
 #include "kvdiv/numerics/device.h"
 #include "kvdiv/numerics/switches.h"
 #include "kvdiv/numerics/torch_info.h"
-#include "kvdiv/report/csv.h"
 #include "kvdiv/report/environment.h"
 #include "kvdiv/report/render.h"
 #include "kvdiv/report/result_directory.h"
@@ -93,8 +92,7 @@ int report_command(const Invocation& invocation) {
   if (directories.empty() || directories.size() > 2 || (directories.size() == 2 && (!page.html || page.csv)))
     fail_usage("kvdiv report takes one result directory, or two with --html alone; see kvdiv report --help");
   require_page_places(invocation);
-  if (page.html) write_page({directories.begin(), directories.end()}, *page.html);
-  if (page.csv) write_csv(directories.front(), *page.csv);
+  write_pages(invocation, {directories.begin(), directories.end()});
   if (page.html || page.csv) {
     for (const auto& file : {page.html, page.csv})
       if (file) fmt::print("{}\n", *file);
